@@ -242,6 +242,8 @@ BatchTransform = Callable[[Batch, BatchDraws], Batch]
 # what a backend may carry out: steps on whole images, a random interpolation, a resize without
 # antialiasing, functions of the user's, erased rectangles of noise, and images of one channel
 EVERYTHING = frozenset({"before", "interpolation", "antialias", "functions", "noise", "channels"})
+# and, of the images themselves, 16 bits a channel
+WIDE = "wide"
 
 
 class Backend(ABC):
@@ -256,8 +258,8 @@ class Backend(ABC):
 
     Attributes:
         carries_out: what it makes of a transform besides a crop, a resize, flips and the operations
-            of `augment`, by the names of `EVERYTHING`. The rest is refused by name, so that a
-            backend that is older than an option does not leave it out without a word.
+            of `augment`, by the names of `EVERYTHING` and `WIDE`. The rest is refused by name, so
+            that a backend that is older than an option does not leave it out without a word.
 
     Raises:
         ConfigError: this backend cannot do what is asked for.
@@ -315,6 +317,19 @@ class Backend(ABC):
             if is_wanted and name not in self.carries_out:
                 problem = ("does not support ", text, "; use ", *_UNIVERSAL)
                 raise ChoiceError(type(self._config), *problem)
+
+        if WIDE not in self.carries_out:
+            self._refuse_wide()
+
+    def _refuse_wide(self) -> None:
+        """Refuses images of 16 bits a channel."""
+        if self._manifest.has_wide:
+            raise ChoiceError(
+                type(self._config),
+                "does not decode images of 16 bits a channel, which the manifest has; read the "
+                "images without bits=16, or use ",
+                Mention(TorchConfig),
+            )
 
     def _refuse_padding(self) -> None:
         """For a backend whose batches all have one size."""

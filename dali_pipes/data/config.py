@@ -6,11 +6,12 @@ They are the group `data` of a job's options; `images.open_images` makes the man
 from dataclasses import dataclass, field
 
 from dali_pipes.checks import check_choice
+from dali_pipes.data.image_files.headers import check_bits
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.table_options import check_column, check_delimiter, check_encoding, check_task
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import check_options, option
+from dali_pipes.options import added_option, check_options, option
 
 MISSING = ("problem", "skip")
 SPLITS = ("train", "val")
@@ -44,6 +45,7 @@ class DataConfig:
         task: what a table's numbers are for, "classification" or "regression"; None: integers are
             class numbers, fractions are predicted.
         max_pixels: images with more are not used; above Pillow's own limit of 89 million, if asked.
+        bits: 16 takes PNG and TIFF of 16 bits a channel too, which only some loaders decode.
         cache_dir: folder for cached scans; None: no cache.
         filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None:
             all.
@@ -67,6 +69,7 @@ class DataConfig:
     encoding: str | None = option(None, check_encoding)
     task: str | None = option(None, check_task)
     max_pixels: int = option(MAX_PIXELS, check_max_pixels)
+    bits: int = added_option(8, check_bits)
     cache_dir: str | None = None
     filter: str | None = None
     demo: bool = False

@@ -54,6 +54,7 @@ class ManifestFacts:
         boxes_upright: whether boxes and keypoints were given for upright pictures.
         category_ids: the id of each class in its COCO file, or None for a class that is not in it;
             None: not known.
+        has_wide: whether an image may have 16 bits a channel (image_files/wide.py).
     """
 
     fingerprint: str | None = None
@@ -71,6 +72,7 @@ class ManifestFacts:
     masks_upright: bool = False
     boxes_upright: bool = False
     category_ids: list[Any] | None = None
+    has_wide: bool = False
 
     @classmethod
     def read(cls, known: Mapping[str, Any]) -> Self:
@@ -99,6 +101,7 @@ class ManifestFacts:
             masks_upright=bool(known.get("masks_upright")),
             boxes_upright=bool(known.get("boxes_upright")),
             category_ids=known.get("category_ids"),
+            has_wide=bool(known.get("has_wide")),
         )
 
     def write(self) -> dict[str, Any]:
@@ -120,6 +123,7 @@ class ManifestFacts:
             "masks_upright": self.masks_upright,
             "boxes_upright": self.boxes_upright,
             "category_ids": self.category_ids,
+            "has_wide": self.has_wide,
         }
 
         said = {name: value for name, value in known.items() if value not in (None, False)}

@@ -30,6 +30,7 @@ from dali_pipes.data import omissions
 from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.target_images import TargetPlace, place_of
+from dali_pipes.data.image_files.wide import is_wide_format
 from dali_pipes.data.labels.stored import task_of
 from dali_pipes.data.objects import IMAGE, TARGET, Objects
 from dali_pipes.data.omissions import Omission
@@ -43,7 +44,7 @@ from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.object_columns import take_objects
 from dali_pipes.data.table.samples import OwnColumns, Samples
-from dali_pipes.data.table.schema import own_columns, replace_column, split_usable
+from dali_pipes.data.table.schema import are_wide, own_columns, replace_column, split_usable
 from dali_pipes.data.table.shard_numbers import Shards, number_shards
 from dali_pipes.errors import ConfigError, ManifestError, OmissionError
 from dali_pipes.options import check_arguments
@@ -116,7 +117,9 @@ class ImageTable:
         """
         # in one chunk, where a row is found without a search for its chunk
         usable, others = split_usable(table.combine_chunks())
-        images = cls(absolute(root), classes, Samples(usable), others, facts or ManifestFacts())
+        # a fact of its own, so that a loader need not read a mapped file's formats to know it
+        facts = replace(facts or ManifestFacts(), has_wide=_any_wide(usable["format"]))
+        images = cls(absolute(root), classes, Samples(usable), others, facts)
         images.check()
         return images
 
@@ -242,6 +245,17 @@ class ImageTable:
     def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
         """(N,) int8, the EXIF orientations, 1 to 8."""
         return self.samples["orientation"].numbers(ids)
+
+    @cached_property
+    def has_wide(self) -> bool:
+        """Whether a sample has 16 bits a channel."""
+        # a part of such images need not have one
+        return self.facts.has_wide and _any_wide(self.samples.column("format"))
+
+    def take_wide(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(N,) which of these samples have 16 bits a channel."""
+        formats = self.samples["format"]
+        return np.array([is_wide_format(formats.text(row)) for row in ids.tolist()], bool)
 
     @cached_property
     def has_turned_boxes(self) -> bool:
@@ -660,3 +674,7 @@ class ImageTable:
             others=pa.concat_tables([self.others, bad.cast(self.others.schema)]),
             facts=self.facts.of_same_samples(),
         )
+
+
+def _any_wide(formats: pa.ChunkedArray) -> bool:
+    return bool(pc.any(are_wide(formats)).as_py())

@@ -41,6 +41,7 @@ def open_images(
             used.
     """
     options.setdefault("max_pixels", data.max_pixels)
+    options["bits"] = data.bits
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}" and not Path(source).is_dir():
         raise ManifestError(

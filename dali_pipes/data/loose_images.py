@@ -30,6 +30,7 @@ class LooseImages:
     # as of a manifest: nothing belongs to these images besides
     root: ClassVar[str] = "an item"
     target_images: ClassVar[tuple[str, ...]] = ()
+    has_wide: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.names)
@@ -37,6 +38,10 @@ class LooseImages:
     def extent(self, number: int) -> Extent:
         """The place of one image's encoded bytes."""
         return Extent(self.names[number], data=self.encoded[number])
+
+    def take_wide(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(N,) which of these images have 16 bits a channel: none."""
+        return np.zeros(len(numbers), bool)
 
     def has_target(self, name: str) -> bool:
         """Whether they have targets of this name, such as boxes: never."""

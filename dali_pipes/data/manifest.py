@@ -424,6 +424,8 @@ class Manifest:
     some_sizes = Value(ImageTable.some_sizes)
     take_sizes = method(ImageTable.take_sizes)
     take_orientations = method(ImageTable.take_orientations)
+    has_wide = Value(ImageTable.has_wide)
+    take_wide = method(ImageTable.take_wide)
     columns = Value(ImageTable.columns)
     numeric_columns = Value(ImageTable.numeric_columns)
     take_columns = method(ImageTable.take_columns)

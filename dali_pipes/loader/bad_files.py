@@ -21,6 +21,7 @@ from dali_pipes.data.image_files.target_images import (
     decode_target_image,
     target_image_problem,
 )
+from dali_pipes.data.image_files.wide import wide_refusal
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
@@ -95,9 +96,9 @@ def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transf
         return None if error.errno in PROCESS_ERRNOS else describe_os_error(error)
 
     # only what keeps it from being loaded: whether decoders agree on it was for the scan to judge
-    header = examine(
-        BytesIO(encoded.data), len(encoded), 0, ScanOptions(max_pixels=PIXEL_LIMIT), judge=False
-    )
+    wide = bool(manifest.take_wide(np.array([sample_id]))[0])
+    check = ScanOptions(max_pixels=PIXEL_LIMIT, bits=16 if wide else 8)
+    header = examine(BytesIO(encoded.data), len(encoded), 0, check, judge=False)
     if header.problem:
         return header.problem
     ((height, width),) = manifest.take_sizes(np.array([sample_id]))
@@ -107,6 +108,8 @@ def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transf
             f"{header.width} × {header.height} pixels, but {width} × {height} when it was scanned"
         )
 
+    if wide and (why := wide_refusal(BytesIO(encoded.data), height, width)):
+        return why
     try:
         decode_size(encoded.tobytes())
     # like `PROCESS_ERRNOS`, no file's fault

@@ -28,6 +28,7 @@ FULL = ManifestFacts(
     masks_upright=True,
     boxes_upright=True,
     category_ids=[7, None],
+    has_wide=True,
 )
 
 
@@ -75,6 +76,7 @@ def test_a_part_keeps_what_targets_mean_and_not_what_was_counted():
                 "masks_upright",
                 "boxes_upright",
                 "category_ids",
+                "has_wide",
             )
         },
     )

@@ -49,7 +49,7 @@ def move_target(
     top, left, height, width = map(int, place.region)
     region = values[top : top + height, left : left + width]
     to = int(place.resize[0]), int(place.resize[1])
-    resized = _resize(region, to, interpolation) if antialias else _resize_plain(region, to)
+    resized = resize_values(region, to, interpolation, antialias)
     return _crop_and_flip(_with_room(resized, options.fill), place, shape, options.fill)
 
 
@@ -59,8 +59,19 @@ def _with_room(values: Values, fill: float) -> Values:
     return values if is_byte else values.astype(np.float32)
 
 
+def resize_values(values: Values, to: Pair, interpolation: str, antialias: bool) -> Values:
+    """(*to, C) of values, (H, W, C), in whole numbers of 8 bits, or in float32."""
+    if not antialias:
+        return _resize_plain(values, to)
+    if values.dtype == np.float32 and values.shape[2] > 1:
+        # Pillow has no colors in float32
+        planes = [_resize(values[..., [at]], to, interpolation) for at in range(values.shape[2])]
+        return np.concatenate(planes, axis=2)
+    return _resize(values, to, interpolation)
+
+
 def _resize(values: Values, to: Pair, interpolation: str) -> Values:
-    """The antialiased resize: Pillow's, in whole numbers of 8 bits, or in float32."""
+    """The antialiased resize: Pillow's."""
     # as Pillow wants them: (H, W) with one channel
     image = Image.fromarray(
         np.ascontiguousarray(values[..., 0] if values.shape[2] == 1 else values)

@@ -13,18 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
-from dali_pipes.backends.base import EVERYTHING, Backend, DecodedBatch, Delivery
-from dali_pipes.backends.common import pillow, pixels
+from dali_pipes.backends.base import EVERYTHING, WIDE, Backend, DecodedBatch, Delivery
+from dali_pipes.backends.common import pillow, pixels, wide_pixels
 from dali_pipes.backends.common.dataloader import end_workers, leave_ctrl_c_to_the_main_process
 from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
+from dali_pipes.backends.common.view_writer import ViewWriter
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError, Mention, OptionError
-from dali_pipes.plan.plan import PlannedBatch, PlannedView
+from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
 from dali_pipes.system.traces import span
@@ -40,15 +41,19 @@ class TorchBackend(Backend):
     """Carries out a plan with a DataLoader; every worker makes whole batches."""
 
     _config: TorchConfig
-    carries_out = EVERYTHING
+    carries_out = EVERYTHING | {WIDE}
 
     def _prepare(self) -> None:
         config = self._config
-        # functions of normalized images run in the workers too
-        in_worker = not config.sends_bytes or any(
-            policy.where == "normalized"
-            for view in views_of(self._transform)
-            for policy in view.augmenter.functions
+        # functions of normalized images run in the workers too, and wide images are no bytes
+        in_worker = (
+            not config.sends_bytes
+            or self._manifest.has_wide
+            or any(
+                policy.where == "normalized"
+                for view in views_of(self._transform)
+                for policy in view.augmenter.functions
+            )
         )
         self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
         workers = self._workers = config.num_workers or 0
@@ -80,7 +85,10 @@ class TorchBackend(Backend):
     def explain(self) -> str:
         workers = f"in {self._workers} processes" if self._workers else "in this process"
         decoder = _SAID[self._config.decoder]
-        return f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}"
+        wide = "; Pillow those of 16 bits" if self._manifest.has_wide else ""
+        return (
+            f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}{wide}"
+        )
 
     def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
         if self._loader is None:
@@ -166,17 +174,20 @@ class _Images(Dataset[WorkerResult]):
             for views in planned.groups
         )
         outs = [out for images in groups for out in torch.split(images, n)]
-        views = list(map(_ViewWriter, self._transforms, self._functions, planned.views, outs))
+        views = list(map(ViewWriter, self._transforms, self._functions, planned.views, outs))
         orientations = (
             images_by_id.take_orientations(planned.ids).tolist() if self._upright else [1] * n
         )
+
+        wide = images_by_id.take_wide(planned.ids) if images_by_id.has_wide else [False] * n
 
         # image by image: each is read and decoded once, for all of its views
         for at, sample_id in enumerate(planned.ids):
             extent = images_by_id.extent(sample_id)
             encoded = self.reader.read(extent)
             with span("decode"):
-                decoded = self._decode(
+                decode = wide_pixels.read if wide[at] else self._decode
+                decoded = decode(
                     encoded,
                     str(extent),
                     [view.decode_request(at) for view in views],
@@ -194,47 +205,6 @@ class _Images(Dataset[WorkerResult]):
             for images, regions in zip(groups, erased, strict=True):
                 pixels.erase(images, regions)
         return number, groups, erased
-
-
-class _ViewWriter:
-    """One view of a batch's images, written into `out`, (N, C, H, W)."""
-
-    def __init__(
-        self, transform: Transform, functions: Functions, planned: PlannedView, out: torch.Tensor
-    ):
-        self._transform, self._functions = transform, functions
-        self._planned, self._out = planned, out
-        self._slots, self._pixels = (
-            transform.augmenter.slots,
-            np.empty((*planned.shape, transform.channels), np.uint8),
-        )
-        self._normalization = pixels.normalization(transform, planned.shape[1])
-
-    def decode_request(self, at: int) -> pillow.View:
-        """What to make of image `at`."""
-        planned = self._planned
-        return pillow.View(
-            self._transform,
-            planned.geometry.take(at),
-            planned.shape,
-            tuple(step.take(at) for step in planned.before),
-            None if planned.interpolations is None else int(planned.interpolations[at]),
-        )
-
-    def write(self, at: int, decoded: np.ndarray) -> None:
-        # a copy: the decoded image may have negative strides, which from_numpy refuses
-        self._pixels[:] = decoded
-        image, drawn = torch.from_numpy(self._pixels).permute(2, 0, 1), self._planned.augmentation
-        pixels.finish_into(
-            self._out[at],
-            image,
-            self._slots,
-            drawn.ops[at],
-            drawn.magnitudes[at],
-            self._functions,
-            drawn.numbers[at],
-            self._normalization,
-        )
 
 
 def _memory(count: int) -> torch.Tensor:

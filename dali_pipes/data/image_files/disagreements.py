@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 
 from PIL import Image, TiffImagePlugin
 
+from dali_pipes.data.image_files.wide import more_bits_problem
+
 # Pillow's names for the layout of pixels in a file (raw modes), by the decoder that it uses.
 _BMP = {"raw": {"BGR", "BGRX", "BGRA", "RGBA", "P", "P;4", "P;1", "L", "1"}, "bmp_rle": {"P"}}
 _PNM = {"raw": {"RGB", "L", "1;I"}}
@@ -50,7 +52,7 @@ def find_disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | No
     decoder, raw_mode = _pixels(image)
     if image.format in ("PNG", "TIFF") and (";16" in raw_mode or ";12" in raw_mode):
         # Pillow drops the lower bits, DALI rounds
-        return "more than 8 bits a channel; convert it to 8 bits"
+        return more_bits_problem(image)
 
     match image.format:
         case "PNG":

@@ -16,10 +16,17 @@ from typing import BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
-from dali_pipes.checks import check_choice
+from dali_pipes.checks import check_choice, describe_value
 from dali_pipes.data.image_files.decoders import FORMATS, find_refusal
 from dali_pipes.data.image_files.disagreements import find_disagreement
 from dali_pipes.data.image_files.stored import open_any, orientation_of
+from dali_pipes.data.image_files.wide import (
+    WIDE_FORMATS,
+    is_wide,
+    more_bits_problem,
+    wide_problem,
+    wide_refusal,
+)
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.errors import ConfigError, ManifestError
@@ -40,6 +47,7 @@ IMAGE_EXTENSIONS = (
     ".jpe",
 )
 VERIFY = ("header", "full")
+BITS = (8, 16)
 # sampling factors of luma divided by those of chroma, horizontally and vertically
 _SUBSAMPLINGS = {
     (1.0, 1.0): "4:4:4",
@@ -64,7 +72,8 @@ class Header(NamedTuple):
             of a `FileVersion`.
         height, width: in pixels as stored, before any EXIF rotation.
         orientation: EXIF's, 1 to 8; 1 if there is none.
-        format: Pillow's name, such as "JPEG" or "PNG".
+        format: Pillow's name, such as "JPEG" or "PNG"; "PNG16" or "TIFF16" with 16 bits a channel,
+            which only `ScanOptions.bits` takes.
         decoded: whether the whole image was decoded.
         problem: why the file cannot be used; None: it can.
         subsampling: the chroma subsampling of a JPEG, such as "4:2:0", or "gray"; "" for other
@@ -98,6 +107,7 @@ class ScanOptions:
         with_labels: whether an image needs a label; if not, none is read.
         classes: names of the class folders, in the order of their numbers; None: all folders,
             sorted.
+        bits: 16 takes PNG and TIFF of 16 bits a channel too; 8 has them as a problem.
     """
 
     verify: str = "header"
@@ -107,9 +117,11 @@ class ScanOptions:
     targets: Targets = field(default_factory=Targets)
     with_labels: bool = True
     classes: Sequence[str] | None = None
+    bits: int = 8
 
     def __post_init__(self) -> None:
         check_choice("verify", self.verify, VERIFY)
+        check_bits("bits", self.bits)
         check_max_pixels("max_pixels", self.max_pixels)
         if self.classes is None:
             return
@@ -117,6 +129,15 @@ class ScanOptions:
             raise ConfigError(f"classes is {self.classes!r}; it takes a list of class names")
         if again := [name for name, count in Counter(self.classes).items() if count > 1]:
             raise ConfigError(f"classes names {again[0]!r} twice; a label would mean two things")
+
+
+def check_bits(option: str, value: object) -> None:
+    """Raises a ConfigError if these are no bits of a scan."""
+    if type(value) is not int or value not in BITS:
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it takes 8, or 16 for PNG and TIFF of 16 bits a "
+            "channel too"
+        )
 
 
 def is_image(name: str) -> bool:
@@ -176,14 +197,25 @@ def examine(
                 _subsampling(image),
             )
             orientation = orientation_of(image)
-            problem = _find_problem(height, width, format, image.mode, check.max_pixels)
+            takes_wide = check.bits == 16 and is_wide(image)
+            problem = _find_problem(height, width, format, check.max_pixels)
+            # Pillow clips such pixels, DALI scales them
+            if not problem and not takes_wide and image.mode.startswith(("I", "F")):
+                problem = more_bits_problem(image)
             if judge and not problem:
-                problem = find_disagreement(image, file, size)
+                problem = (
+                    wide_problem(image) if takes_wide else find_disagreement(image, file, size)
+                )
+            format = WIDE_FORMATS[format] if takes_wide else format
 
         # last, since it takes the most time, and the header may have shown a problem already
         if check.verify == "full" and not problem:
             file.seek(0)
-            problem = find_refusal(file.read(), height, width, format)
+            problem = (
+                wide_refusal(file, height, width)
+                if takes_wide
+                else find_refusal(file.read(), height, width, format)
+            )
     except OSError as error:
         # Pillow's errors of broken files are OSErrors without a number; those of a disk have one
         if raises and error.errno is not None:
@@ -242,12 +274,9 @@ def _subsampling(image: Image.Image) -> str:
     return _SUBSAMPLINGS.get((wide / chroma_wide, high / chroma_high), "other")
 
 
-def _find_problem(height: int, width: int, format: str, mode: str, max_pixels: int) -> str | None:
+def _find_problem(height: int, width: int, format: str, max_pixels: int) -> str | None:
     if format not in FORMATS:
         return f"{format or 'unknown'} format; convert it to one of {', '.join(FORMATS)}"
-    if mode.startswith(("I", "F")):
-        # Pillow clips such pixels, DALI scales them
-        return "more than 8 bits a channel; convert it to 8 bits"
     if height < 1 or width < 1:
         return f"an image of {width} × {height} pixels"
     if height * width > max_pixels:

@@ -107,6 +107,7 @@ def _join_facts(
         masks_upright=every[0].masks_upright,
         boxes_upright=boxes_upright,
         category_ids=every[0].category_ids if is_alike else None,
+        has_wide=any(facts.has_wide for facts in every),
         **masks,
         **parents,
     )

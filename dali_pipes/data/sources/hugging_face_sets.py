@@ -45,6 +45,7 @@ def read_set(
     max_pixels: int = MAX_PIXELS,
     workers: int | None = None,
     progress: bool = True,
+    bits: int = 8,
 ) -> ImageTable:
     """Reads the headers of the images of a `Dataset` of Hugging Face's `datasets`.
 
@@ -61,7 +62,7 @@ def read_set(
         classes: class names in the order of their numbers, such as those of the training images;
             None: the data set's own.
         with_labels: False: no label is read, and none is needed.
-        strict, verify, max_pixels, workers, progress: as for `scan`.
+        strict, verify, max_pixels, workers, progress, bits: as for `scan`.
 
     Further columns of numbers, text and lists of numbers are kept: docs/targets.md.
 
@@ -80,7 +81,9 @@ def read_set(
         _refuse_missing(dataset, label, "label")
 
     options = TableOptions(image, label)
-    check = ScanOptions(verify, max_pixels, workers, progress, NO_TARGETS, with_labels, classes)
+    check = ScanOptions(
+        verify, max_pixels, workers, progress, NO_TARGETS, with_labels, classes, bits
+    )
     table = dataset.data.table
     # the rows in the order of `select` and the like; None: all of them
     chosen = getattr(dataset, "_indices", None)

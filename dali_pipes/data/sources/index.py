@@ -53,7 +53,9 @@ def _has_options(indexed: ImageTable, asked: dict[str, Any]) -> bool:
     ):
         return False  # images without labels are asked for, and the index leaves them out
 
-    return all(asked[name] == has.get(name) for name in ("targets", "table") if name in asked)
+    return all(
+        asked[name] == has.get(name) for name in ("targets", "table", "bits") if name in asked
+    )
 
 
 def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:

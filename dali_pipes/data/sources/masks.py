@@ -54,6 +54,7 @@ def read_masks(
     max_pixels: int = MAX_PIXELS,
     workers: int | None = None,
     progress: bool = True,
+    bits: int = 8,
 ) -> ImageTable:
     """Reads the headers of the images in one folder, and of their masks in another one.
 
@@ -73,7 +74,7 @@ def read_masks(
             turned.
         missing: what becomes of an image without a mask, and of a mask without an image:
             "problem" lists it; "skip" passes it over.
-        strict, verify, max_pixels: as for `scan`.
+        strict, verify, max_pixels, bits: as for `scan`.
 
     Raises:
         ManifestError: a folder without images, no image has a mask, or the masks have other
@@ -84,7 +85,9 @@ def read_masks(
     image_folder, mask_folder = (
         Path(os.path.abspath(local_path(folder))) for folder in (images, masks)
     )
-    check = ScanOptions(verify, max_pixels, workers, progress, Targets(annotated=annotated))
+    check = ScanOptions(
+        verify, max_pixels, workers, progress, Targets(annotated=annotated), bits=bits
+    )
     root, table, omissions = scan_pairs(image_folder, mask_folder, missing, check)
     pairs = ImageTable.from_table(root, list(classes), table, ManifestFacts(omissions=omissions))
 

@@ -44,6 +44,7 @@ class Request:
     verify: str
     max_pixels: int
     progress: bool
+    bits: int
 
     @cached_property
     def kind(self) -> str:
@@ -57,6 +58,7 @@ class Request:
             "verify": self.verify,
             "max_pixels": self.max_pixels,
             "progress": self.progress,
+            "bits": self.bits,
         }
 
     @property
@@ -88,6 +90,7 @@ def open_source(
     with_labels: bool = True,
     strict: bool = False,
     progress: bool = True,
+    bits: int = 8,
 ) -> ImageTable:
     """Opens any source of images.
 
@@ -95,7 +98,8 @@ def open_source(
     and label, or a JSON file of COCO's form.
 
     Args:
-        verify, max_pixels: as for `scan`; a saved manifest and an index are taken as they are.
+        verify, max_pixels, bits: as for `scan`; a saved manifest and an index are taken as they
+            are, though not an index without images of 16 bits if they are asked for.
         cache_dir: folder for cached scans, one file for each root.
         unchanged: as for `scan`, but one look at each folder is the default.
         path_column, label_column, label_separator, delimiter, encoding, task: as for
@@ -124,6 +128,7 @@ def open_source(
         verify=verify,
         max_pixels=max_pixels,
         progress=progress,
+        bits=bits,
     )
 
     for read in READERS:
@@ -145,7 +150,7 @@ def _read_index(request: Request) -> ImageTable | None:
     one_file = is_shard(source) or Path(source).suffix == ".parquet" or is_pattern(source)
     if not is_remote(source) or one_file:
         return None
-    asked = note_reading(request.targets, request.with_labels, request.table)
+    asked = note_reading(request.targets, request.with_labels, request.table, request.bits)
     indexed = read_index(str(source), asked)
     return finish(indexed, request.classes, request.strict) if indexed else None
 

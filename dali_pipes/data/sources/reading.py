@@ -14,13 +14,15 @@ from dali_pipes.data.table_options import TableOptions
 
 
 def note_reading(
-    targets: Targets, with_labels: bool, table: TableOptions | None = None
+    targets: Targets, with_labels: bool, table: TableOptions | None = None, bits: int = 8
 ) -> dict[str, Any]:
     """The options that a manifest's rows depend on and that are not the defaults.
 
     They are in JSON's types.
     """
     noted: dict[str, Any] = {} if with_labels else {"with_labels": False}
+    if bits != 8:
+        noted["bits"] = bits
     for name, options, default in (
         ("targets", targets, NO_TARGETS),
         ("table", table or TableOptions(), TableOptions()),

@@ -53,6 +53,7 @@ def read_images(
     strict: bool = False,
     workers: int | None = None,
     progress: bool = True,
+    bits: int = 8,
 ) -> ImageTable:
     """Reads the headers of all images under `root`: a folder for each class, or shards.
 
@@ -89,6 +90,8 @@ def read_images(
         workers: processes that read; by default twice the number of cores, so that a slow disk
             is kept busy.
         progress: show a progress bar on stderr.
+        bits: 16 takes PNG and TIFF of 16 bits a channel too, gray or RGB. Some loaders decode them,
+            and only some transforms take them (docs/inputs.md).
 
     Raises:
         ManifestError: no such folder, no class folders in it, no image in them, or folders of
@@ -96,7 +99,7 @@ def read_images(
         OmissionError: `strict`, and something is left out.
     """
     file = Path(cache) if cache else None
-    check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
+    check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
     if file and targets.named:
         raise ConfigError(
             "a scan for targets is not cached; leave out cache, and save the manifest"
@@ -104,7 +107,7 @@ def read_images(
 
     images = _scan_readable(root, check, file, unchanged)
     # for an index: opening it compares these with what is asked for
-    images = images.with_facts(reading=note_reading(targets, with_labels))
+    images = images.with_facts(reading=note_reading(targets, with_labels, bits=bits))
     images = add_targets(images, root, check)
 
     # None: the classes are numbered by now as `classes` has them

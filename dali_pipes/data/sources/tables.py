@@ -51,6 +51,7 @@ def read_table(
     max_pixels: int = MAX_PIXELS,
     workers: int | None = None,
     progress: bool = True,
+    bits: int = 8,
 ) -> ImageTable:
     """Reads the headers of the images that a CSV or Parquet file lists by path and label.
 
@@ -77,7 +78,7 @@ def read_table(
         classes: class names in the order of their numbers, such as those of the training
             images; None: those that occur.
         with_labels: False: no label is read, and none is needed.
-        strict, verify, max_pixels: as for `scan`.
+        strict, verify, max_pixels, bits: as for `scan`.
 
     A label is a class number from 0, a class name, a list of either, a fraction or a list of
     fractions: docs/targets.md. Names are numbered in sorted order. All other columns of numbers
@@ -89,7 +90,7 @@ def read_table(
         OmissionError: `strict`, and something is left out.
     """
     options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
-    check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes)
+    check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
     folder = Path(os.path.abspath(root or Path(file).parent))
     place, names, table = scan_table(absolute(file), folder, options, check)
 
@@ -98,7 +99,7 @@ def read_table(
     )
     images = images.with_facts(
         omissions=count_beside_parquet(absolute(file), images),
-        reading=note_reading(targets, with_labels, options),
+        reading=note_reading(targets, with_labels, options, bits),
     )
     images = add_targets(images, file, check)
 

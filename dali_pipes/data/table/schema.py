@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dali_pipes.data.image_files.wide import WIDE_FORMATS
 from dali_pipes.data.objects import TARGET, target_type
 from dali_pipes.data.own_columns import COLUMN, stored_type
 
@@ -77,6 +78,11 @@ def split_usable(table: pa.Table) -> tuple[pa.Table, pa.Table]:
         if count < len(rows):
             others.append(rows if not count else rows.filter(pc.invert(good)))
     return pa.Table.from_batches(usable, table.schema), pa.Table.from_batches(others, table.schema)
+
+
+def are_wide(formats: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns which images have 16 bits a channel, by the column `format`."""
+    return pc.is_in(formats, pa.array(list(WIDE_FORMATS.values())))
 
 
 def replace_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from nvidia.dali import Pipeline
 
-from dali_pipes.backends.base import Delivery
+from dali_pipes.backends.base import EVERYTHING, Delivery
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.dali.backend import DaliBackend, regions_of
 from dali_pipes.measure.arms.noise import Noise
@@ -15,6 +15,8 @@ class DecodingBackend(DaliBackend):
 
     No loader that decodes these images on the CPU can do with less.
     """
+
+    carries_out = EVERYTHING
 
     def _prepare(self) -> None:
         super()._prepare()

@@ -253,6 +253,8 @@ class Transform(Options, ABC):
                 Mention(Targets, "images"),
                 " names them",
             )
+        if manifest.has_wide:
+            self._refuse_bytes()
         targets = [name for name in MOVED_TARGETS if manifest.has_target(name)]
         targets += manifest.target_images
         if self.has_steps_before and targets:
@@ -260,6 +262,28 @@ class Transform(Options, ABC):
                 type(self),
                 f"before moves the pixels of an image, but not its {targets[0]}, which this "
                 "manifest has; leave before empty, or leave them out",
+            )
+
+    def _refuse_bytes(self) -> None:
+        """Refuses what is defined for images of 8 bits only, since some have 16 bits a channel."""
+        views, why = views_of(self), "and the manifest has images of 16 bits a channel"
+        without = "or read the images without bits=16"
+        if self.dtype == "uint8":
+            raise OptionError(type(self), f"dtype is uint8, {why}; set dtype to fp32, {without}")
+        if self.has_steps_before:
+            raise OptionError(
+                type(self),
+                f"before changes images of 8 bits, {why}; leave it empty, {without}",
+            )
+
+        policies: list[Any] = [each for view in views for each in view.augmenter.operations]
+        names = [policy.name for policy in policies if policy.slots]
+        functions = [each for view in views for each in view.augmenter.functions]
+        names += [each.title for each in functions if each.where == "uint8"]
+        if names:
+            raise OptionError(
+                type(self),
+                f"augment: {names[0]} changes images of 8 bits, {why}; leave it out, {without}",
             )
 
     @property

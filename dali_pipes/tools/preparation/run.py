@@ -191,6 +191,11 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
             f"{named}: further images are not prepared; leave them out with "
             f"drop=[{','.join(images)}]"
         )
+    if source.has_wide:
+        raise ConfigError(
+            f"{named}: it has images of 16 bits a channel, which are not prepared; read it without "
+            "bits=16"
+        )
     if to == "folder" and (lost := kept_beside(source)):
         advice = f"to=shards keeps all, drop=[{','.join(lost)}] leaves them out"
         raise ConfigError(f"{named}: class folders cannot keep {', '.join(lost)}; {advice}")

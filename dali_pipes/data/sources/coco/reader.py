@@ -54,6 +54,7 @@ def read_coco(
     max_pixels: int = MAX_PIXELS,
     workers: int | None = None,
     progress: bool = True,
+    bits: int = 8,
 ) -> ImageTable:
     """Reads the headers of the images in a JSON file of COCO's form.
 
@@ -75,7 +76,7 @@ def read_coco(
         flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a",
             "eye_b"]]; []: none do; None: those that differ by the words "left" and "right", or
             "l" and "r".
-        strict, verify, max_pixels: as for `scan`.
+        strict, verify, max_pixels, bits: as for `scan`.
 
     Raises:
         ManifestError: no such file, or one that is not of this form (docs/objects.md); or it
@@ -85,7 +86,7 @@ def read_coco(
     check_choice("annotated", annotated, ANNOTATED)
     pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
     targets = Targets(bad_objects=bad_objects, flip_pairs=pairs, annotated=annotated)
-    check = ScanOptions(verify, max_pixels, workers, progress, targets)
+    check = ScanOptions(verify, max_pixels, workers, progress, targets, bits=bits)
 
     file = Path(os.path.abspath(annotations))
     folder = Path(os.path.abspath(root or file.parent))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.sources.rows.files import File
-from dali_pipes.data.table.schema import RULES, SCHEMA
+from dali_pipes.data.table.schema import RULES, SCHEMA, are_wide
 
 # By path, in the order of the rows: a stamp of the folder's state, the number of usable images,
 # that of the others, and what is left out of the folder.
@@ -44,6 +44,8 @@ def pixels(rows: pa.Table) -> NDArray[np.int64]:
 def usable_rows(rows: pa.Table, check: ScanOptions) -> NDArray[np.bool_]:
     """Returns which images are usable according to a check that was as thorough as this one."""
     usable = rows["problem"].is_null().to_numpy() & (pixels(rows) <= check.max_pixels)
+    if check.bits == 8:
+        usable &= ~are_wide(rows["format"]).to_numpy()
     return usable & rows["decoded"].to_numpy() if check.verify == "full" else usable
 
 
