@@ -70,6 +70,44 @@ def test_smallest_max_size_is_read(photograph_folder):
         assert "before: Resize(size=50, antialias=False, rounding=nearest)" in new.explain()
 
 
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (
+            [A.LongestMaxSize(48), A.PadIfNeeded(48, 56, border_mode=cv2.BORDER_REFLECT_101)],
+            "missing=halved",
+        ),
+        ([A.Resize(40, 48, interpolation=cv2.INTER_CUBIC)], "interpolation=bicubic"),
+        ([A.Transpose(p=1), A.Resize(40, 48)], "before: Transpose(p=1.0)"),
+    ],
+    ids=["padded", "cubic", "transposed"],
+)
+def test_an_evaluation_with_steps_before_is_equal(photograph_folder, steps, words):
+    old, new = converted(photograph_folder, *steps, ToTensorV2())
+    with new:
+        assert words in new.explain()
+        for (images, labels), (ours, our_labels) in zip(old, new, strict=True):
+            assert images.shape == ours.shape and labels.equal(our_labels)
+            assert int((images.int() - ours.int()).abs().max()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ([A.RandomRotate90(p=0.7), A.Resize(40, 48)], "before: RandomRotate90(p=0.7)"),
+        ([A.Transpose(), A.RandomSizedCrop((30, 50), (40, 48))], "min_max_height=(30, 50)"),
+        ([A.LongestMaxSize(48), A.HorizontalFlip(), A.PadIfNeeded(48, 48)], "side=longer"),
+        ([A.PadIfNeeded(300, 300, fill=7), A.RandomCrop(200, 240)], "missing=halved"),
+    ],
+    ids=["turned", "cropped", "flipped", "padded"],
+)
+def test_steps_before_the_crop_are_compared(photograph_folder, steps, words):
+    _, new = converted(photograph_folder, *steps, A.RandomGamma(), ToTensorV2(), shuffle=True)
+    with new:
+        assert words in new.explain() and "largest distance of distributions" in new.explain()
+        assert next(iter(new))[0].shape[2:] in ((40, 48), (48, 48), (200, 240))
+
+
 def test_a_training_transform_is_compared(photograph_folder):
     steps = A.RandomResizedCrop(size=(40, 48)), A.HorizontalFlip(p=0.5), A.VerticalFlip(p=0.25)
     _, new = converted(photograph_folder, *steps, A.Normalize(), ToTensorV2(), shuffle=True)
@@ -86,8 +124,28 @@ REFUSED = {
         "of which it leaves the odd one at the end",
     ),
     "another interpolation": (
-        [A.Resize(40, 48, interpolation=cv2.INTER_CUBIC), ToTensorV2()],
-        r"albumentations' Resize cannot be carried over: interpolation=bicubic; use cv2.INTER_LIN",
+        [A.Resize(40, 48, interpolation=cv2.INTER_AREA), ToTensorV2()],
+        r"albumentations' Resize cannot be carried over: interpolation=area; use cv2.INTER_LIN",
+    ),
+    "a cubic crop": (
+        [A.RandomResizedCrop((40, 48), interpolation=cv2.INTER_CUBIC), ToTensorV2()],
+        r"albumentations' RandomResizedCrop cannot be carried over: interpolation=bicubic",
+    ),
+    "padding at a corner": (
+        [A.LongestMaxSize(48), A.PadIfNeeded(48, 48, position="top_left"), ToTensorV2()],
+        "albumentations' PadIfNeeded cannot be carried over: position=top_left",
+    ),
+    "a color that is no byte": (
+        [A.LongestMaxSize(48), A.PadIfNeeded(48, 48, fill=9.5), ToTensorV2()],
+        "albumentations' PadIfNeeded cannot be carried over: fill=9.5",
+    ),
+    "less padding than the resize needs": (
+        [A.LongestMaxSize(48), A.PadIfNeeded(40, 48), ToTensorV2()],
+        "images keep their own sizes, so they make no batch",
+    ),
+    "a turn of images of one size": (
+        [A.RandomSizedCrop((30, 50), (40, 48)), A.RandomRotate90(), ToTensorV2()],
+        "albumentations' RandomRotate90 cannot be carried over: our plan has no such step behind",
     ),
     "a step that sometimes happens": (
         [A.Resize(40, 48, p=0.5), ToTensorV2()],
@@ -95,7 +153,7 @@ REFUSED = {
     ),
     "a step that is not there": (
         [A.Resize(40, 48), A.Transpose(p=1), ToTensorV2()],
-        "albumentations' Transpose cannot be carried over: our plan has no such step",
+        "albumentations' Transpose cannot be carried over: our plan has no such step behind",
     ),
     "SmallestMaxSize without a crop": (
         [A.SmallestMaxSize(40), ToTensorV2()],

@@ -20,6 +20,15 @@ def test_it_is_that_of_opencv(shape):
     assert difference.max() <= 1 and difference.mean() < 0.005
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_cubic_one_is_that_of_opencv(shape):
+    for height, width in ((75, 100), (3, 1), (40, 31)):
+        image = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+        theirs = cv2.resize(image, shape[::-1], interpolation=cv2.INTER_CUBIC)
+        difference = np.abs(resize_plain(image, shape, cubic=True).astype(int) - theirs)
+        assert difference.max() <= 1 and difference.mean() < 0.1
+
+
 def batches(folder, config, **options):
     manifest = dp.Manifest.scan(folder, progress=False)
     transform = dp.CenterCropTransform(

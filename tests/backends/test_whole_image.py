@@ -32,6 +32,13 @@ PADDED = [
     {"name": "RandomRotation", "degrees": [80, 100], "expand": True, "fill": 130, "p": 0.5},
     {"name": "Pad", "min_size": [95, 140]},
 ]
+TURNED = [
+    "RandomRotate90",
+    {"name": "Resize", "size": 70, "side": "longer", "rounding": "nearest", "antialias": False},
+    {"name": "Pad", "min_size": [50, 64], "missing": "halved", "fill": 9},
+    {"name": "Transpose", "p": 0.5},
+    {"name": "RandomSizedCrop", "min_max_height": [30, 45], "w2h_ratio": 1.2},
+]
 COUNT, SEED = 5, 7
 
 
@@ -80,7 +87,7 @@ def test_pixels_are_torchvisions(name, pictures):
 
 
 @pytest.mark.parametrize("name", ["torch_torchvision", "dali_cpu", "dali_cpu_graph"])
-@pytest.mark.parametrize("steps", [STEPS, PADDED], ids=["moved", "padded"])
+@pytest.mark.parametrize("steps", [STEPS, PADDED, TURNED], ids=["moved", "padded", "turned"])
 def test_backends_agree(name, steps, pictures):
     transform = dp.TrainTransform(size=32, before=steps, dtype="uint8", vertical_flip=0.5)
     one, other = (
@@ -134,6 +141,7 @@ def darken(image):
 GRAPHS = {
     "a rotation": {"before": [{"name": "RandomRotation", "degrees": 20}, "RandomHorizontalFlip"]},
     "a padding": {"before": [{"name": "Pad", "padding": 3, "fill": [1, 2, 3]}, "RandomAffine"]},
+    "a turn": {"before": TURNED},
     "a resize": {"before": [{"name": "Resize", "size": 60}, "RandomAffine"]},
     "a drawn interpolation": {"interpolation": "random"},
     "no antialiasing": {"antialias": False},
@@ -182,6 +190,10 @@ BEYOND_GRAPH = [
     (
         {"name": "RandomAffine", "fill": [1, 1, 2]},
         r"RandomAffine with fill=\[1, 1, 2\]; use a gray fill, or ",
+    ),
+    (
+        {"name": "Resize", "interpolation": "bicubic", "antialias": False},
+        "Resize with interpolation=bicubic and antialias=False; use interpolation=bilinear, or ",
     ),
     (
         {"name": "Pad", "padding_mode": "edge"},

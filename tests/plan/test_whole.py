@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import albumentations as A
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,7 @@ from dali_pipes.plan.geometry import BEFORE_DRAW
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.whole import STEPS, check_steps, draw_steps
+from dali_pipes.plan.whole.resize import WholeResize
 
 BILINEAR = InterpolationMode.BILINEAR
 # ours, and torchvision's with the same distribution
@@ -225,6 +227,69 @@ def test_flips_are_torchvisions(picture):
         assert change(picture, *draw_one({"name": name}, [0.5, 0, 0, 0], picture)) is picture
 
 
+def array_after(step, picture, seed):
+    """A picture after a step of ours, as an array."""
+    steps = check_steps("before", [step])
+    sizes = np.array([[picture.height, picture.width]])
+    drawn = draw_steps(steps, sizes, Draws(seed, 0, np.array([0])))
+    changed = np.asarray(change(picture, [each.take(0) for each in drawn], steps))
+    least = steps[0].smallest(sizes)[0]
+    assert changed.shape[:2] == tuple(drawn[-1].size[0]) and (changed.shape[:2] >= least).all()
+    return changed
+
+
+def test_turns_are_numpys(picture):
+    """albumentations calls np.rot90, and transposes."""
+    array = np.asarray(picture)
+    turned = [np.rot90(array, quarters).tobytes() for quarters in range(4)]
+    found = [
+        turned.index(array_after("RandomRotate90", picture, seed).tobytes()) for seed in range(40)
+    ]
+    assert set(found) == {0, 1, 2, 3}
+    transposed = array_after({"name": "Transpose", "p": 1}, picture, 0)
+    assert np.array_equal(transposed, array.transpose(1, 0, 2))
+
+
+def test_a_crop_of_a_drawn_size_is_within_the_image(picture):
+    array, heights = np.asarray(picture), set()
+    step = {"name": "RandomSizedCrop", "min_max_height": [5, 7], "w2h_ratio": 1.5}
+    windows = {
+        (high, wide): np.lib.stride_tricks.sliding_window_view(array, (high, wide), (0, 1))
+        for high, wide in ((5, 7), (6, 9), (7, 10))
+    }
+    for seed in range(20):
+        crop = array_after(step, picture, seed)
+        heights.add(len(crop))
+        equal = windows[crop.shape[:2]] == np.moveaxis(crop, 2, 0)
+        assert equal.all(axis=(2, 3, 4)).any()
+    assert heights == {5, 6, 7}
+    # what an image does not have is left out
+    whole = array_after(step | {"min_max_height": [500, 500], "w2h_ratio": 0.1}, picture, 0)
+    assert whole.shape == (90, 50, 3)
+
+
+@pytest.mark.parametrize("size", [(90, 121), (91, 122), (101, 130), (10, 140)])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_what_is_missing_is_halved_as_albumentations_does(mode, size, picture):
+    step = {"name": "Pad", "min_size": size, "missing": "halved", "padding_mode": mode}
+    borders = {"constant": 0, "edge": 1, "symmetric": 2, "reflect": 4}
+    theirs = A.PadIfNeeded(*size, border_mode=borders[mode])(image=np.array(picture))["image"]
+    assert np.array_equal(array_after(step, picture, 0), theirs)
+
+
+def test_the_longer_side_is_albumentations():
+    rng = np.random.default_rng(0)
+    for size, shape in zip(
+        rng.integers(1, 40, 1000).tolist(), rng.integers(1, 60, (1000, 2)).tolist(), strict=True
+    ):
+        theirs = A.LongestMaxSize(size)(image=np.zeros((*shape, 3), np.uint8))["image"]
+        options = {"size": size, "side": "longer", "antialias": False}
+        step = WholeResize(**options, rounding="nearest")
+        assert step.smallest(np.array([shape])).tolist() == [[*theirs.shape[:2]]]
+        cut = WholeResize(**options).smallest(np.array([shape]))
+        assert (np.abs(cut - theirs.shape[:2]) <= 1).all() and cut.max() == size
+
+
 def test_a_step_changes_no_other_draw(thumbnails):
     """Neither the crop's and the policies', nor those of the steps before it in the list."""
     plain = dp.TrainTransform(size=16, augment=["TrivialAugmentWide"])
@@ -263,6 +328,9 @@ def test_mistakes_are_named():
         "Pad",
         "RandomHorizontalFlip",
         "RandomVerticalFlip",
+        "RandomRotate90",
+        "Transpose",
+        "RandomSizedCrop",
         "Augment",
     }
     mistakes = {
@@ -291,8 +359,18 @@ def test_mistakes_are_named():
         "before: abs is an Augment with geometry": [dp.Augment(abs, geometry=abs)],
         "before: Augment has no function": ["Augment"],
         "before: .* is none of .*; put a function into Augment": [abs],
-        "Resize has antialias=False, which needs interpolation=bilinear": [
-            {"name": "Resize", "antialias": False, "interpolation": "bicubic"}
+        "Resize has antialias=False, which needs interpolation=bilinear or bicubic": [
+            {"name": "Resize", "antialias": False, "interpolation": "nearest"}
+        ],
+        "min_max_height is 30; it takes two numbers of pixels": [
+            {"name": "RandomSizedCrop", "min_max_height": 30}
+        ],
+        r"min_max_height is \[50, 30\]; the smaller number comes first": [
+            {"name": "RandomSizedCrop", "min_max_height": [50, 30]}
+        ],
+        "side is 'long'; choose one of shorter, longer": [{"name": "Resize", "side": "long"}],
+        "Transpose does not take interpolation": [
+            {"name": "Transpose", "interpolation": "nearest"}
         ],
     }
     for text, before in mistakes.items():

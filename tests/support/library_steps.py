@@ -180,6 +180,8 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
             "RandomCrop(40, 48)",
             "RandomSizedCrop((30, 50), (40, 48))",
             "LongestMaxSize(48), PadIfNeeded(48, 48)",
+            "LongestMaxSize(48), PadIfNeeded(48, 56, border_mode=4)",
+            "PadIfNeeded(64, 88, fill=(9, 200, 30)), RandomCrop(64, 80)",
         ),
         "before": (
             "HorizontalFlip()",
@@ -188,6 +190,7 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
             "RandomBrightnessContrast()",
             "ShiftScaleRotate()",
             "RandomRotate90()",
+            "Transpose()",
         ),
         "after": (
             "HorizontalFlip()",

@@ -161,7 +161,9 @@ def _resize(image: Image.Image, size: tuple[int, int], kind: str, antialias: boo
         # NEAREST of a PIL image is Pillow's
         mode = InterpolationMode(kind.removesuffix("-exact"))
         return F.resize(image, list(size), mode)
-    return Image.fromarray(import_module("cv2").resize(np.asarray(image), size[::-1]))
+    cv2 = import_module("cv2")
+    kernel = {"bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}[kind]
+    return Image.fromarray(cv2.resize(np.asarray(image), size[::-1], interpolation=kernel))
 
 
 def _split(functions: list[Augment], numbers: np.ndarray) -> Any:
@@ -236,6 +238,17 @@ def _move(step: Any, image: Image.Image, numbers: np.ndarray, size: tuple[int, i
             return F.pad(image, sides, list(step.fill), step.padding_mode)
         case "WholeResize":
             return _resize(image, size, step.interpolation, step.antialias)
+        case "WholeQuarterTurn":
+            return Image.fromarray(np.rot90(np.asarray(image), int(first[0] * 4)))
+        case "WholeTranspose":
+            return Image.fromarray(np.asarray(image).transpose(1, 0, 2))
+        case "WholeSizedCrop":
+            crops = import_module("albumentations.augmentations.crops.functional")
+            low, high = step.min_max_height
+            height = low + int(first[0] * (high - low + 1))
+            shape = height, int(height * step.w2h_ratio)
+            where = crops.get_crop_coords((image.height, image.width), shape, first[1], first[2])
+            return image.crop(where)
         case "WholeFlip":
             return F.vertical_flip(image) if step.vertical else F.horizontal_flip(image)
     raise ValueError(step)

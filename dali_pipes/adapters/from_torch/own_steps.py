@@ -91,7 +91,9 @@ def carry_out(reading: Reading, step: Any) -> str:
         UnsizedError: it could be one, but for the size of the images.
         ConfigError: it can't be, and why.
     """
-    size = reading.options["size"] if reading.crop else reading.resize
+    # steps on the whole image may be all that gives images their size
+    resized = reading.settled if reading.resize is None else reading.resize
+    size = reading.options["size"] if reading.crop else resized
     is_sized = bool(reading.crop) or isinstance(size, tuple)
     if reading.early and reading.crop:
         raise ConfigError("it comes between two crops")

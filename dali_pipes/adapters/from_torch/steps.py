@@ -48,7 +48,11 @@ _PLACING = (
     "RandomResizedCropAndInterpolation",
 )
 # steps that a plan has on whole images only
-_ONLY_WHOLE = ("RandomAffine", "RandomPerspective", "Pad")
+_ONLY_WHOLE = (
+    *("RandomAffine", "RandomPerspective", "Pad"),
+    # albumentations'
+    *("LongestMaxSize", "PadIfNeeded", "RandomSizedCrop", "Resize with another kernel"),
+)
 # steps before the crop that a plan can do at a place of its own
 _ANYWHERE = (
     *("RandomHorizontalFlip", "RandomVerticalFlip"),
@@ -140,9 +144,12 @@ def _known_name(step: Any) -> str:
         return "Pad"
     if is_of(step, "albumentations"):
         try:
-            return type(alike(step)).__name__
+            read_as = alike(step)
         except NotConvertibleError:
             return ""
+        name = type(read_as).__name__
+        other = name == "Resize" and read_as.interpolation != "bilinear"
+        return "Resize with another kernel" if other else name
     if not (is_of(step, "torchvision") or is_of(step, "timm")):
         return ""
     name = type(step).__name__
@@ -260,6 +267,11 @@ _WHOLE_READERS: dict[str, StepReader] = {
     "RandomPerspective": whole.read_perspective,
     "Resize": whole.read_resize,
     "SmallestMaxSize": whole.read_smallest,
+    "LongestMaxSize": whole.read_longest,
+    "PadIfNeeded": whole.read_pad_if_needed,
+    "RandomSizedCrop": whole.read_sized_crop,
+    "RandomRotate90": whole.read_turn,
+    "Transpose": whole.read_turn,
     "Pad": whole.read_pad,
     "RandomHorizontalFlip": whole.read_flip,
     "RandomVerticalFlip": whole.read_flip,
@@ -306,4 +318,8 @@ _READERS: dict[str, StepReader] = {
     "timm RandomErasing": timm.read_erasing,
     "ToTensorV2": lambda reading, step: "images are tensors",
     "SmallestMaxSize": geometry.read_smallest_alone,
+    **dict.fromkeys(
+        ("LongestMaxSize", "PadIfNeeded", "RandomSizedCrop", "RandomRotate90", "Transpose"),
+        whole.refuse_late,
+    ),
 }

@@ -39,7 +39,8 @@ def _change_once(image: Image.Image, drawn: DrawnStep, step: Any) -> Image.Image
     if drawn.kind == "function":
         return call_on_whole(step, image, drawn.numbers)
     if drawn.kind == "plain_resize":
-        return from_array(resize_plain(as_array(image), (height, width)))
+        cubic = drawn.interpolation == "bicubic"
+        return from_array(resize_plain(as_array(image), (height, width), cubic))
 
     resample = Image.Resampling[drawn.interpolation.upper()]
     if drawn.kind == "resize":

@@ -295,7 +295,8 @@ def beyond_graph(step: WholeStep | Augment) -> tuple[str, str] | None:
     """What of a step on whole images DALI has no operator for, and what avoids that, if anything;
     None: there is nothing.
 
-    DALI has no perspectives, and no padding that repeats the image. Where it interpolates a warp it
+    DALI has no perspectives, no padding that repeats the image, and another cubic filter than
+    OpenCV. Where it interpolates a warp it
     blends the edges of an image with what is around them, which Pillow does not; and what is around
     them is gray.
     """
@@ -308,7 +309,9 @@ def beyond_graph(step: WholeStep | Augment) -> tuple[str, str] | None:
         wrong = f"{step.name} with padding_mode={step.padding_mode}"
         return (wrong, "padding_mode=constant") if repeats else None
     if isinstance(step, WholeResize):
-        return None
+        is_lacking = step.interpolation == "bicubic" and not step.antialias
+        wrong = f"{step.name} with interpolation=bicubic and antialias=False"
+        return (wrong, "interpolation=bilinear") if is_lacking else None
 
     if step.interpolation != "nearest":
         wrong = f"{step.name} with interpolation={step.interpolation}"

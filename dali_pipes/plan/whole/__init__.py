@@ -20,9 +20,11 @@ from dali_pipes.plan.whole.base import DRAWS, DrawnStep, WholeStep
 from dali_pipes.plan.whole.function import check_function, draw_function
 from dali_pipes.plan.whole.pad import WholePad
 from dali_pipes.plan.whole.resize import WholeResize
+from dali_pipes.plan.whole.turns import WholeQuarterTurn, WholeSizedCrop, WholeTranspose
 from dali_pipes.plan.whole.warps import WholeAffine, WholeFlip, WholePerspective, WholeRotation
 
-# A row is a step by torchvision's name of it, with the options that the name itself sets.
+# A row is a step by torchvision's or albumentations' name of it, with the options that the name
+# itself sets.
 STEPS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "RandomRotation": (WholeRotation, {}),
     "RandomAffine": (WholeAffine, {}),
@@ -31,6 +33,9 @@ STEPS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "Pad": (WholePad, {"interpolation": "nearest"}),
     "RandomHorizontalFlip": (WholeFlip, {"vertical": False}),
     "RandomVerticalFlip": (WholeFlip, {"vertical": True}),
+    "RandomRotate90": (WholeQuarterTurn, {"interpolation": "nearest"}),
+    "Transpose": (WholeTranspose, {"interpolation": "nearest"}),
+    "RandomSizedCrop": (WholeSizedCrop, {"interpolation": "nearest"}),
     "Augment": (Augment, {}),
 }
 WholeSteps = Sequence[WholeStep | Augment]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dali_pipes.checks import check_choice, check_if_given, check_pixels
-from dali_pipes.options import option
+from dali_pipes.options import added_option, option
 from dali_pipes.plan.geometry import Int
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.whole.base import PADDING_MODES, DrawnStep, WholeStep, check_fill
@@ -14,13 +14,15 @@ from dali_pipes.plan.whole.base import PADDING_MODES, DrawnStep, WholeStep, chec
 
 @dataclass(kw_only=True, slots=True)
 class WholePad(WholeStep):
-    """torchvision's Pad, and the padding of its RandomCrop.
+    """torchvision's Pad, and the padding of its RandomCrop and of albumentations' PadIfNeeded.
 
     Attributes:
         padding: pixels around the image: one number, (left/right, top/bottom) or (left, top, right,
             bottom).
-        min_size: (height, width), or one number for both. Where the padded image is smaller, both
-            sides are padded by all that is missing, as RandomCrop(pad_if_needed=True) does.
+        min_size: (height, width), or one number for both; what a smaller image lacks is padded.
+        missing: "twice" pads each of two sides by all that is missing, as
+            RandomCrop(pad_if_needed=True) does; "halved" by one half, as PadIfNeeded does, which
+            has an odd pixel at the bottom or the right.
         padding_mode: "constant", "edge", "reflect" (without the outermost pixel) or "symmetric"
             (with it).
         fill: the color of "constant", from 0 to 255: one number, or red, green and blue.
@@ -31,6 +33,7 @@ class WholePad(WholeStep):
         0, check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
     )
     min_size: Any = option(None, check_if_given, check_pixels, 1, "(height, width)")
+    missing: str = added_option("twice", check_choice, ("twice", "halved"))
     padding_mode: str = option("constant", check_choice, PADDING_MODES)
     fill: Any = option((0, 0, 0), check_fill)
 
@@ -58,6 +61,9 @@ class WholePad(WholeStep):
             return around
         least = (self.min_size,) * 2 if isinstance(self.min_size, int) else self.min_size
         missing = np.maximum(np.array(least) - source - _sum_of(around), 0)
+        if self.missing == "halved":
+            first = missing // 2
+            return around + np.concatenate([first, missing - first], axis=1)[:, [1, 0, 3, 2]]
         return around + missing[:, [1, 0, 1, 0]]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from dali_pipes.checks import check_choice, check_pixels
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import option
+from dali_pipes.options import added_option, option
 from dali_pipes.plan.geometry import Int, resize_sizes
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.whole.base import INTERPOLATIONS, DrawnStep, WholeStep
@@ -15,12 +15,13 @@ from dali_pipes.plan.whole.base import INTERPOLATIONS, DrawnStep, WholeStep
 
 @dataclass(kw_only=True, slots=True)
 class WholeResize(WholeStep):
-    """torchvision's Resize of the whole image, or albumentations' SmallestMaxSize.
+    """torchvision's Resize of the whole image, albumentations' SmallestMaxSize or LongestMaxSize.
 
     Attributes:
-        size: of the shorter side, or (height, width), in pixels.
-        antialias: False: the resize is OpenCV's INTER_LINEAR, as albumentations'.
-        rounding: of the longer side, "down" as torchvision's, or "nearest" as albumentations'.
+        size: of one side, or (height, width), in pixels.
+        side: which side has this size, the "shorter" or the "longer" one.
+        antialias: False: the resize is OpenCV's INTER_LINEAR or INTER_CUBIC, as albumentations'.
+        rounding: of the other side, "down" as torchvision's, or "nearest" as albumentations'.
     """
 
     name: str = "Resize"
@@ -28,13 +29,14 @@ class WholeResize(WholeStep):
     size: Any = option(256, check_pixels, 1, "(height, width)")
     antialias: bool = True
     rounding: str = option("down", check_choice, ("down", "nearest"))
+    side: str = added_option("shorter", check_choice, ("shorter", "longer"))
 
     def __post_init__(self) -> None:
         WholeStep.__post_init__(self)
-        if not self.antialias and self.interpolation != "bilinear":
+        if not self.antialias and self.interpolation == "nearest":
             raise ConfigError(
-                f"before: Resize has antialias=False, which needs interpolation=bilinear, and not "
-                f"{self.interpolation}"
+                "before: Resize has antialias=False, which needs interpolation=bilinear or "
+                "bicubic, and not nearest"
             )
 
     def smallest(self, source: Int) -> Int:
@@ -52,8 +54,11 @@ class WholeResize(WholeStep):
 
     def _sizes(self, source: Int) -> Int:
         """(N, 2) heights and widths that it gives to images of `source`."""
-        if self.rounding == "down" or isinstance(self.size, tuple):
+        is_shorter = self.side == "shorter"
+        if isinstance(self.size, tuple) or (is_shorter and self.rounding == "down"):
             return resize_sizes(source, self.size)
+        side = (source.min if is_shorter else source.max)(axis=1, keepdims=True)
+        if self.rounding == "down":
+            return np.maximum(source * self.size // side, 1)
         # albumentations' round(side * scale), half to even
-        scale = self.size / source.min(axis=1, keepdims=True)
-        return np.maximum(np.rint(source * scale), 1).astype(np.int64)
+        return np.maximum(np.rint(source * (self.size / side)), 1).astype(np.int64)

@@ -62,9 +62,12 @@ def _trace(point: tuple[float, float], drawn: Sequence[DrawnStep], sizes: Int) -
             moved = np.stack([d * x + e * y + f, a * x + b * y + c]) / depth
             inside &= ~step.happens | ((moved >= 0) & (moved < step.source.T)).all(axis=0)
             if step.interpolation == "nearest":
-                # the nearest pixel's own coordinates; a flip takes each pixel to another one
-                is_flip = (b == 0) & (d == 0) & (np.abs(a) == 1) & (np.abs(e) == 1)
-                moved = np.where(is_flip, moved, np.floor(moved) + 0.5)
+                # the nearest pixel's own coordinates; a flip, a right angle or a shift by whole
+                # pixels takes each pixel to another one
+                across, along = np.abs([a, e]), np.abs([b, d])
+                is_exact = ((across == 1) & (along == 0)).all(axis=0)
+                is_exact |= ((across == 0) & (along == 1)).all(axis=0)
+                moved = np.where(is_exact, moved, np.floor(moved) + 0.5)
         y, x = np.where(step.happens, moved, [y, x])
 
     return np.where(inside, [y, x] / sizes.T, np.nan).T

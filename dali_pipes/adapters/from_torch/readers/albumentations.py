@@ -14,6 +14,8 @@ import torch
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
 
 _INTERPOLATIONS = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos"}
+# of OpenCV, as the padding modes of torchvision and NumPy
+_BORDERS = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
 _WHOLES = ("Compose", "Sequential")
 
 
@@ -93,11 +95,12 @@ def _always(step: Any) -> None:
     )
 
 
-def _interpolation(step: Any) -> str:
+def _interpolation(step: Any, *more: str) -> str:
+    """The interpolation of a step: bilinear, or one of `more`."""
     name, kind = type(step).__name__, _INTERPOLATIONS.get(step.interpolation, "another")
     area = getattr(step, "area_for_downscale", None)
     refuse_unless(
-        kind == "bilinear" and not area,
+        kind in ("bilinear", *more) and not area,
         f"albumentations' {name}",
         f"interpolation={kind}" + (f", area_for_downscale={area}" if area else ""),
         "use cv2.INTER_LINEAR, albumentations' default",
@@ -107,20 +110,46 @@ def _interpolation(step: Any) -> str:
 
 def _resize(step: Any) -> Alike:
     _always(step)
-    size, kind = [step.height, step.width], _interpolation(step)
+    size, kind = [step.height, step.width], _interpolation(step, "bicubic")
     return _like("Resize", step, size=size, max_size=None, interpolation=kind)
 
 
-def _smallest(step: Any) -> Alike:
+def _one_side(step: Any) -> Alike:
     _always(step)
-    kind = _interpolation(step)
+    name, kind = type(step).__name__, _interpolation(step, "bicubic")
     refuse_unless(
         isinstance(step.max_size, int),
-        "albumentations' SmallestMaxSize",
+        f"albumentations' {name}",
         f"max_size={step.max_size}, max_size_hw={step.max_size_hw}",
         "give it one max_size",
     )
-    return _like("SmallestMaxSize", step, size=step.max_size, max_size=None, interpolation=kind)
+    return _like(name, step, size=step.max_size, max_size=None, interpolation=kind)
+
+
+def _pad_if_needed(step: Any) -> Alike:
+    _always(step)
+    name, mode = "albumentations' PadIfNeeded", _BORDERS.get(step.border_mode)
+    plain = step.position == "center" and step.min_height and step.min_width and mode
+    refuse_unless(
+        plain,
+        name,
+        f"position={step.position}, min_height={step.min_height}, min_width={step.min_width}, "
+        f"border_mode={step.border_mode}",
+        "give it a min_height and a min_width, position='center' and another border than WRAP",
+    )
+    numbers = step.fill if isinstance(step.fill, (list, tuple)) else [step.fill]
+    whole = all(each in range(256) for each in numbers) and len(numbers) in (1, 3)
+    refuse_unless(whole, name, f"fill={step.fill}", "use one number from 0 to 255, or three")
+    fill = tuple(map(int, numbers)) * (3 // len(numbers))
+    size = (step.min_height, step.min_width)
+    return _like("PadIfNeeded", step, size=size, padding_mode=mode, fill=fill)
+
+
+def _sized_crop(step: Any) -> Alike:
+    _always(step)
+    options = {"size": step.size, "min_max_height": tuple(step.min_max_height)}
+    options |= {"w2h_ratio": float(step.w2h_ratio)}
+    return _like("RandomSizedCrop", step, interpolation=_interpolation(step, "bicubic"), **options)
 
 
 def _resized_crop(step: Any) -> Alike:
@@ -147,7 +176,7 @@ def _without_padding(step: Any) -> None:
     refuse_unless(not step.pad_if_needed, name, "pad_if_needed is set", "leave it out")
 
 
-def _flip(name: str) -> Callable[[Any], Alike]:
+def _with_chance(name: str) -> Callable[[Any], Alike]:
     return lambda step: _like(name, step, p=step.p)
 
 
@@ -178,12 +207,17 @@ def _to_tensor(step: Any) -> Alike:
 # by the name of a step's class
 _READERS: dict[str, Callable[[Any], Alike]] = {
     "Resize": _resize,
-    "SmallestMaxSize": _smallest,
+    "SmallestMaxSize": _one_side,
+    "LongestMaxSize": _one_side,
+    "PadIfNeeded": _pad_if_needed,
+    "RandomSizedCrop": _sized_crop,
     "RandomResizedCrop": _resized_crop,
     "CenterCrop": _center_crop,
     "RandomCrop": _random_crop,
-    "HorizontalFlip": _flip("RandomHorizontalFlip"),
-    "VerticalFlip": _flip("RandomVerticalFlip"),
+    "HorizontalFlip": _with_chance("RandomHorizontalFlip"),
+    "VerticalFlip": _with_chance("RandomVerticalFlip"),
+    "RandomRotate90": _with_chance("RandomRotate90"),
+    "Transpose": _with_chance("Transpose"),
     "Normalize": _normalize,
     "ToFloat": _to_float,
     "ToTensorV2": _to_tensor,

@@ -26,8 +26,9 @@ from dali_pipes.adapters.from_torch.readers.geometry import (
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, refuse_unless
 from dali_pipes.plan.whole.pad import WholePad
 
+_FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotate90", "Transpose")
 # those of them that have a probability of their own
-_OF_CHANCE = ("RandomPerspective", "RandomHorizontalFlip", "RandomVerticalFlip")
+_OF_CHANCE = ("RandomPerspective", *_FLIPS)
 
 
 class Padding:
@@ -74,6 +75,17 @@ class Padding:
         return [{"padding": padding, **common}, *missing] if padding else missing
 
 
+class PaddingIfNeeded(Padding):
+    """What albumentations' PadIfNeeded pads."""
+
+    @property
+    def options(self) -> list[dict[str, Any]]:
+        step, option = self.step, {"padding_mode": self.step.padding_mode}
+        if step.padding_mode == "constant" and any(step.fill):
+            option["fill"] = step.fill
+        return [{"min_size": step.size, "missing": "halved", **option}]
+
+
 def split_crop(step: Any) -> list[Any]:
     """A RandomCrop as its padding and its crop, if it pads with anything but black."""
     from torchvision import transforms
@@ -90,7 +102,28 @@ def split_crop(step: Any) -> list[Any]:
 
 
 def read_pad(reading: Reading, step: Any) -> str:
-    padding = step if isinstance(step, Padding) else Padding(step)
+    return _note_padding(reading, step if isinstance(step, Padding) else Padding(step))
+
+
+def read_pad_if_needed(reading: Reading, step: Any) -> str:
+    limit = _longest_side(reading)
+    text = _note_padding(reading, PaddingIfNeeded(step))
+    # what is not larger becomes as large
+    if limit is not None and limit <= min(step.size):
+        reading.settled = step.size
+    return text
+
+
+def _longest_side(reading: Reading) -> int | None:
+    """The longest side of all images by now, if the last step that changed sizes gave it."""
+    # functions keep the shape, and flips and right angles keep the longest side
+    steps = [each for each in reading.before if isinstance(each, dict)]
+    resizes = [each for each in steps if each["name"] not in _FLIPS]
+    last = resizes[-1] if resizes else {}
+    return last["size"] if last.get("side") == "longer" else None
+
+
+def _note_padding(reading: Reading, padding: Padding) -> str:
     settled = reading.settled if reading.applied == 1 else None
     texts = []
     for option in padding.options:
@@ -119,10 +152,41 @@ def read_smallest(reading: Reading, step: Any) -> str:
     return _note_plain_resize(reading, step, rounding="nearest")
 
 
+def read_longest(reading: Reading, step: Any) -> str:
+    return _note_plain_resize(reading, step, rounding="nearest", side="longer")
+
+
+def read_sized_crop(reading: Reading, step: Any) -> str:
+    """Reads albumentations' RandomSizedCrop, which crops and then resizes."""
+    options = {name: getattr(step, name) for name in ("min_max_height", "w2h_ratio")}
+    return f"{_note_option(reading, step, 'RandomSizedCrop', options)}; " + _note_plain_resize(
+        reading, step
+    )
+
+
+def read_turn(reading: Reading, step: Any) -> str:
+    """Reads a step that makes rows of columns, of some images or of all."""
+    settled = reading.settled
+    is_square = isinstance(settled, tuple) and settled[0] == settled[1]
+    reading.settled = settled if is_square else None
+    return _note_whole(reading, step, p=float(step.p))
+
+
+def refuse_late(reading: Reading, step: Any) -> str:
+    """Refuses a step that a plan has only before its own resize and crop."""
+    raise NotConvertibleError(
+        f"albumentations' {type(step).__name__}",
+        "our plan has no such step behind a resize or a crop",
+        "write it before them if your training may change so (1 line)",
+    )
+
+
 def _note_plain_resize(reading: Reading, step: Any, **options: Any) -> str:
     """Notes a resize of albumentations."""
     size = read_sides(step)
     reading.settled = None if isinstance(size, int) else size
+    if step.interpolation != "bilinear":
+        options["interpolation"] = step.interpolation
     options = {"name": "Resize", "size": size, "antialias": False, **options}
     return f"{_note_whole(reading, step, **options)}, as OpenCV resizes"
 
