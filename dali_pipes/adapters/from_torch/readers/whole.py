@@ -177,8 +177,8 @@ def refuse_late(reading: Reading, step: Any) -> str:
     raise NotConvertibleError(
         f"albumentations' {type(step).__name__}",
         "our plan has no such step behind a resize or a crop",
-        "write the same with steps of torchvision or albumentations that docs/from_torch.md lists, or "
-        "put it before them, if your training may change so (1 line)",
+        "write the same with steps of torchvision or albumentations that docs/from_torch.md lists, "
+        "or put it before them, if your training may change so (1 line)",
     )
 
 
