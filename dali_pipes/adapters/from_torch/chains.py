@@ -43,8 +43,8 @@ INSTEAD_OF_CODE_BEFORE = (
     "(about 6 lines); else keep your DataLoader"
 )
 _INSTEAD_OF_GRAY = (
-    'open it with convert("RGB"), and begin the transform with torchvision\'s Grayscale(1), which '
-    'makes the same pixels as convert("L") (2 lines)'
+    'give it a PIL image of one channel: convert("L"), or torchvision\'s Grayscale(1) as the first '
+    "step of the transform, which makes the same pixels; and spread it in the model (2 lines)"
 )
 
 
@@ -81,8 +81,12 @@ class Chain:
     tables: tuple[Table, ...] = ()
 
 
-def chain_of(match: Match, visit: Visit) -> Chain:
-    """Follows a picture from the sample back to its file."""
+def chain_of(match: Match, visit: Visit, makes_gray: bool = False) -> Chain:
+    """Follows a picture from the sample back to its file.
+
+    Args:
+        makes_gray: whether the program converts files in colour to gray: gray ones are then, too.
+    """
     if match.table is not None:
         return _mask_chain_of(match, visit)
 
@@ -90,7 +94,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
     steps: list[Any] = []
     keys: list[Any] = []
     calls: list[int] = []
-    is_reversed, is_spread, problem, instead = False, False, "", ""
+    is_reversed, is_spread, has_spread, problem, instead = False, False, False, "", ""
 
     while True:
         # `steps[-1]` was called on the gray picture before somebody spread it to three channels:
@@ -98,6 +102,7 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         if is_spread and steps and type(steps[-1]).__name__ not in _GEOMETRY:
             is_spread = False
         is_spread |= match.channels == "spread"
+        has_spread |= match.channels == "spread"
 
         # conversions have their names as keys: the numbers of an Affine have rounding errors
         between = list(_conversions(match))[::-1]
@@ -131,6 +136,16 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         calls.append(-1)
     file = visit.opened.index(source) if isinstance(source, Opened) else -1
     is_gray = match.channels == "one" and not is_spread
+    if isinstance(source, Opened):
+        # our images have one channel as soon as something makes gray of a file in colour
+        if has_spread and not problem and match.mark.pixels.ndim == 3 and _has_colour(match):
+            problem = "it makes three channels of one of gray"
+            instead = "return one channel, and spread it in the model (1 line)"
+        if match.channels == "gray" or (makes_gray and _is_one(match)):
+            steps.append(_gray())
+            keys.append("Grayscale")
+            calls.append(-1)
+            is_gray = False
     return Chain(
         file,
         steps[::-1],
@@ -143,6 +158,24 @@ def chain_of(match: Match, visit: Visit) -> Chain:
         match.mark.upright is not None,
         tuple(calls[::-1]),
     )
+
+
+def _has_colour(match: Match) -> bool:
+    """Whether a match of a file is not that of a gray file."""
+    return match.channels in ("same", "reversed", "gray")
+
+
+def _is_one(match: Match) -> bool:
+    """Whether a gray file shows in one channel, as a PIL image."""
+    is_noise = match.channels == "same" and match.layout == "HW"
+    return match.kind == "pil" and (match.channels == "one" or is_noise)
+
+
+def _gray() -> Any:
+    """The step that makes the same pixels as Pillow's `convert("L")` of an image."""
+    from torchvision import transforms
+
+    return _called(transforms.Grayscale(1), 'convert("L")')
 
 
 def _done_to(call: TransformCall, place: int) -> tuple[list[Any], list[Any]]:
@@ -213,7 +246,7 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
         return (
             f"what reaches {step}{place} is not the decoded file, but {call.strange or 'another'}, "
             "made by code before it",
-            _INSTEAD_OF_GRAY if call.strange == GRAY else INSTEAD_OF_CODE_BEFORE,
+            _INSTEAD_OF_GRAY if call.strange in GRAY.values() else INSTEAD_OF_CODE_BEFORE,
         )
 
     return (

@@ -180,6 +180,7 @@ class Recorder:
         masks: what is known of the masks among the files; None: there are none.
         own_steps: the steps of the user's own in a Compose.
         copy: the copy of the data set that is run; None outside of a block.
+        makes_gray: whether the program converts files in colour to gray.
         shares_objects: whether it shares an object with the user's data set, or is this one.
     """
 
@@ -190,7 +191,7 @@ class Recorder:
         self.known: dict[Any, Any] = {}
         self.containers = Containers()
         self.copy: Any = None
-        self.shares_objects = False
+        self.makes_gray = self.shares_objects = False
         self.masks: MaskNotes | None = None
         self._stack = ExitStack()
 
@@ -297,7 +298,8 @@ class Recorder:
     def trace(self, seen: Seen) -> Seen:
         """Adds the chains of a visit's pictures."""
         seen.chains = [
-            [chain_of(match, seen.visit) for match in shown.matches] for shown in seen.shown
+            [chain_of(match, seen.visit, self.makes_gray) for match in shown.matches]
+            for shown in seen.shown
         ]
         return seen
 

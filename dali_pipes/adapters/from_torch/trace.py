@@ -100,7 +100,7 @@ def trace(
     before = tracer.kept = Kept.of(recorder.copy)
     tracer.find_masks([indices[place] for place in places])
 
-    first = tracer.see_true(indices[places[0]])
+    first = tracer.ask_gray(indices[places[0]])
     tracer.expected = list(zip(first.shown, first.chains, strict=True))
     accept(first.used)
     for place in places:
@@ -273,6 +273,19 @@ class _Tracer:
         if not self.file_modes or "RGB" in modes:
             self.file_modes = modes
         return seen
+
+    def ask_gray(self, index: Any) -> Seen:
+        """Visits a sample, and finds out whether the program converts files in colour to gray."""
+        true = self.see_true(index)
+        seen: Seen | None = true
+        # a gray file doesn't show it
+        if any(chain.is_gray for chain in true.used):
+            larger = SQUARE.enlarged(self._ask_scale(index))
+            seen = self._try(index, self._made_up(true, larger), larger.name)
+        if seen and any("Grayscale" in chain.keys for chain in seen.used):
+            self._recorder.makes_gray = True
+            self._recorder.trace(true)
+        return true
 
     def refuse_epochs(self, dataset: Any, depth: int = 0) -> None:
         """Refuses a data set that is told the epoch, whose samples may change with it."""

@@ -111,7 +111,8 @@ class Match:
         kind: "pil", "tensor", "array", or "mask" for a tensor that torchvision moves as a mask.
         layout: "HW", "HWC" or "CHW".
         channels: "same"; "reversed", as BGR is of RGB; "one" if a gray picture has one channel here
-            and three equal ones in the mark; "spread" for the opposite.
+            and three equal ones in the mark; "spread" for the opposite; "gray" if a file in colour
+            has one channel here, which is Pillow's `convert("L")` of it.
         scale, offset: for each channel, if the values are value × scale + offset; else None.
         is_upright: whether the picture was turned by its EXIF tag.
         table: of a mask: what its values became; None: it is no mask.
@@ -210,7 +211,24 @@ def find(value: Any, marks: Sequence[Mark]) -> Match | None:
         if mark.is_mask and (shown := find_table(mark.pixels, array)):
             table, layout = shown
             return Match(mark, given_as, layout, table=table)
+
+    # gray comes first in our transforms, so only a file may be made gray by code between steps;
+    # last, since a mask may look so
+    is_gray = isinstance(value, Image.Image) and value.mode == "L"
+    files = [mark for mark in marks if is_gray and hasattr(mark.source, "opener")]
+    for mark in reversed(files):
+        for expected in (mark.pixels, mark.upright):
+            if expected is not None and _is_gray_of(array, expected):
+                is_upright = expected is not mark.pixels
+                return Match(mark, kind, "HW", "gray", is_upright=is_upright)
     return None
+
+
+def _is_gray_of(gray: Pixels, pixels: Pixels) -> bool:
+    """Whether (H, W) is Pillow's `convert("L")` of (H, W, 3) in RGB."""
+    if pixels.shape != (*gray.shape, 3) or pixels.dtype != np.uint8:
+        return False
+    return np.array_equal(gray, np.asarray(Image.fromarray(pixels).convert("L")))
 
 
 def _layouts(array: Pixels, kind: str) -> Iterator[tuple[Pixels, str]]:

@@ -47,7 +47,8 @@ _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", 
 _MOST_FILES = 100  # that a sample may open
 # bytes of a small picture, and small pictures whose matches are remembered
 _SMALL, _MOST = 4096, 1024
-GRAY = "one channel of gray"  # what a picture may be that is not the decoded file
+# what a picture may be that is not the decoded file, by its channels
+GRAY = {1: "one channel of gray", 3: "three channels of gray"}
 
 
 class EndlessError(BaseException):
@@ -413,8 +414,9 @@ class Visit:
             return f"{picture.shape[1]} × {picture.shape[0]} pixels of {width} × {height}"
         # OpenCV's and Pillow's gray differ by rounding
         gray = np.asarray(Image.fromarray(files[-1]).convert("L"), np.float64)
-        is_gray = picture.size == gray.size and np.abs(picture.reshape(gray.shape) - gray).max() < 3
-        return GRAY if is_gray else "other values"
+        planes = picture.reshape(height, width, -1)
+        is_gray = np.abs(planes - gray[..., None]).max() < 3
+        return GRAY.get(planes.shape[2], "other values") if is_gray else "other values"
 
     def _renew(self, result: Any, call: TransformCall) -> Any:
         """The same structure with noise in place of the pictures, which are marked."""
@@ -484,7 +486,9 @@ def _relation(match: Match | None) -> Any:
 def _contents(value: Any) -> Any:
     """What tells a small picture from others; None: it is not small."""
     if isinstance(value, Image.Image):
-        return None
+        # others are as the twin of a mark
+        is_gray = value.mode == "L" and value.width * value.height <= _SMALL
+        return ("L", value.size, value.tobytes()) if is_gray else None
     if isinstance(value, np.ndarray):
         is_small = value.nbytes <= _SMALL and not value.dtype.hasobject
         return (value.dtype, value.shape, value.tobytes()) if is_small else None
