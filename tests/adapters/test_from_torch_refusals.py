@@ -103,7 +103,7 @@ PROGRAMS = {
     "two files": (
         lambda files: Front(files, lambda at: COUNT - 1 - at),
         "pictures of 2 files",
-        r"the same seed=, and loop over zip of the 2 loaders \(about 8 lines\)",
+        "pass every_epoch=True to from_torch, which .* may have several files",
     ),
     "frames": (
         lambda files: Frames(files, lambda at: COUNT - 1 - at),

@@ -18,7 +18,7 @@ from ranks import finish, kill_after, start_ranks
 from torch.utils._pytree import tree_flatten, tree_map
 
 import dali_pipes as dp
-from dali_pipes.adapters.items.run import ItemRunner, ItemTask, describe_item
+from dali_pipes.adapters.items.run import ItemReader, ItemRunner, ItemTask, describe_item
 from dali_pipes.adapters.items.transform import ItemPicture
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
 
@@ -56,7 +56,7 @@ def loader(dataset, config=PLAIN, workers=0, batch_size=6, **options):
 def run(dataset, seed, pictures):
     """The runner of a data set, as load() makes it."""
     form = describe_item(dataset, seed, ItemTask(0, np.zeros(1, np.int64))).form
-    return ItemRunner(dataset, seed, pictures, form, TRANSFORM, None)
+    return ItemRunner(dataset, len(dataset), seed, pictures, form, TRANSFORM, None, ItemReader())
 
 
 def batches(each, epochs=1):

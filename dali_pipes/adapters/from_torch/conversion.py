@@ -15,7 +15,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
@@ -70,7 +70,12 @@ from dali_pipes.adapters.from_torch.samples import (
     skeletons_of,
 )
 from dali_pipes.adapters.from_torch.steps import read_steps
-from dali_pipes.adapters.from_torch.trace import trace, visit_as_large, visit_more
+from dali_pipes.adapters.from_torch.trace import (
+    TRY_EVERY_EPOCH,
+    trace,
+    visit_as_large,
+    visit_more,
+)
 from dali_pipes.adapters.from_torch.views import join_views
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import LoaderConfig
@@ -131,12 +136,12 @@ class Conversion:
         """
         prefetch = dataloader if is_of(dataloader, "timm.data", "PrefetchLoader") else None
         loader = prefetch.loader if prefetch else dataloader
-        _refuse_other_loaders(loader)
+        refuse_other_loaders(loader)
         dataset = loader.dataset
 
         # a library's data set with a list of its samples needs no pass over all of them
-        order = read_order(loader, _count(dataset), rank)
-        indices = range(_count(dataset)) if order.indices is None else order.indices
+        order = read_order(loader, count_samples(dataset), rank)
+        indices = range(count_samples(dataset)) if order.indices is None else order.indices
         listed = listed_samples(dataset)
         if listed:
             _refuse_other_transforms(listed.parts)
@@ -145,7 +150,10 @@ class Conversion:
         # a worker of its own tells a worker's number of 0 from that of none
         workers = loader.num_workers and max(2, loader.num_workers)
         read = partial(_read, prefetch=prefetch)
-        recorder, seen = _trace_steps(dataset, workers, indices, order.batch_size, read)
+        recorder, seen = record_steps(
+            Recorder(dataset, workers),
+            lambda recorder: trace(recorder, indices, order.batch_size, read),
+        )
 
         labels = None
         with recorder:
@@ -245,7 +253,7 @@ class Conversion:
             output=output,
             batch_transform=mix,
             live=[(reading.geometry, reading.whole) for reading in readings],
-            steps=_list_steps(
+            steps=list_steps(
                 readings,
                 [*(masks.steps if masks else ()), *(pair.steps(transform) if pair else ())],
                 order,
@@ -294,7 +302,8 @@ def _read(chains: list[Chain], prefetch: Any) -> list[Reading]:
     return readings
 
 
-def _refuse_other_loaders(loader: Any) -> None:
+def refuse_other_loaders(loader: Any) -> None:
+    """Refuses what is no DataLoader as torch's, and an IterableDataset."""
     kind = loader if isinstance(loader, type) else type(loader)
     refuse_unless(
         isinstance(loader, DataLoader),
@@ -365,13 +374,17 @@ def _processes(loader: DataLoader[Any]) -> int:
     """How many processes may run the data set: more than one only if the user's own DataLoader
     runs it in forked workers, and prepares nothing in them.
     """
+    if not forks(loader) or loader.worker_init_fn or multiprocessing.current_process().daemon:
+        return 1
+    return min(loader.num_workers, available_cpus())
+
+
+def forks(loader: DataLoader[Any]) -> bool:
+    """Whether a DataLoader has workers, which are forked."""
     # asked so that the program may still choose another method; the first one is the default
     context = loader.multiprocessing_context or multiprocessing
     method = context.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    is_forked = loader.num_workers > 0 and method == "fork"
-    if not is_forked or loader.worker_init_fn or multiprocessing.current_process().daemon:
-        return 1
-    return min(loader.num_workers, available_cpus())
+    return loader.num_workers > 0 and method == "fork"
 
 
 def _label_file(
@@ -385,7 +398,8 @@ def _label_file(
     return None if key is None else LabelFile(cache_dir, key, seen.skeleton)
 
 
-def _count(dataset: Any) -> int:
+def count_samples(dataset: Any) -> int:
+    """The number of samples of a data set."""
     try:
         return len(dataset)
     except TypeError:
@@ -425,9 +439,8 @@ def _samples_of(
         len(files) == 1,
         seen.name,
         f"its samples have pictures of {len(files)} files",
-        "make a data set for each of these files, convert a DataLoader of each with the same "
-        f"seed=, and loop over zip of the {len(files)} loaders (about 8 lines); two that belong "
-        "together are moved together if they are given to one call of torchvision.transforms.v2",
+        f"{TRY_EVERY_EPOCH}, and may have several files; two that belong together are moved "
+        "together if they are given to one call of torchvision.transforms.v2",
     )
     place = files.pop()
     return DataSetSamples(
@@ -502,7 +515,7 @@ def _join(views: list[Transform], masks: MaskReading | None) -> Transform:
     return transform
 
 
-def _list_steps(
+def list_steps(
     readings: list[Reading],
     beside: list[Step],
     order: SamplerOrder,
@@ -536,22 +549,22 @@ def _different(readings: list[Reading]) -> list[Reading]:
     return list(texts.values())
 
 
-def _trace_steps(
-    dataset: Any, workers: int, indices: Any, batch_size: int, read: Callable[..., Any]
-) -> tuple[Recorder, Trace]:
-    """The trace of a data set, with steps of the user's own as code like any other, or, where that
-    can't be carried over, as steps.
+T = TypeVar("T")
+
+
+def record_steps(recorder: Recorder, run: Callable[[Recorder], T]) -> tuple[Recorder, T]:
+    """Runs samples of a data set with steps of the user's own as code like any other, or, where
+    that can't be carried over, as steps. Returns the recorder that was used, and the result.
     """
-    recorder = Recorder(dataset, workers)
     try:
         with recorder:
-            return recorder, trace(recorder, indices, batch_size, read)
+            return recorder, run(recorder)
     except NotConvertibleError as error:
         if not recorder.own_steps.were_called:
             raise
-        recorder = Recorder(dataset, workers, own_steps=True)
+        recorder = recorder.with_own_steps()
         try:
             with recorder:
-                return recorder, trace(recorder, indices, batch_size, read)
+                return recorder, run(recorder)
         except NotConvertibleError as other:
             raise (other if other.steps else error) from None

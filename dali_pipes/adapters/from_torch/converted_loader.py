@@ -1,11 +1,36 @@
 """What `from_torch` returns: `ConvertedLoader`, a loader with the interface of a DataLoader."""
 
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, Self
 
-from dali_pipes.adapters.from_torch.conversion import Conversion
+from dali_pipes.adapters.from_torch.batches import SamplerOrder
+from dali_pipes.adapters.from_torch.later import HeldState
+from dali_pipes.adapters.from_torch.reading import Step
 from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import RefusesMisuse
+
+
+class Converted(Protocol):
+    """What is known of an old loader.
+
+    Attributes:
+        dataset: the old data set.
+        order: with the `batch_size` of a rank.
+        output: makes the old loader's batch of one of the new loader's.
+        steps: all old steps, and what carries each of them out.
+        facts: what the data set and its sampler held.
+    """
+
+    @property
+    def dataset(self) -> Any: ...
+    @property
+    def order(self) -> SamplerOrder: ...
+    @property
+    def output(self) -> Callable[[Any, tuple[int, ...]], Any]: ...
+    @property
+    def steps(self) -> list[Step]: ...
+    @property
+    def facts(self) -> HeldState: ...
 
 
 class ConvertedLoader(RefusesMisuse):
@@ -13,7 +38,8 @@ class ConvertedLoader(RefusesMisuse):
     made, one epoch for each `iter()`.
 
     Attributes:
-        loader: from `build_loader`; its batches have ids as well.
+        loader: from `build_loader`, whose batches have ids as well; with `every_epoch` a loader of
+            items.
         dataset: the old data set.
         batch_size: images of a full batch of this process.
         sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and
@@ -23,7 +49,7 @@ class ConvertedLoader(RefusesMisuse):
 
     _set_once = ("loader", "dataset", "batch_size", "sampler", "batch_sampler")
 
-    def __init__(self, loader: Loader, conversion: Conversion, found: str):
+    def __init__(self, loader: Loader, conversion: Converted, found: str):
         self.loader, self.dataset, self.batch_size = (
             loader,
             conversion.dataset,

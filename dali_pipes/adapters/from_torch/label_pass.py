@@ -32,6 +32,7 @@ from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened,
 from dali_pipes.adapters.from_torch.structure import first_difference
 from dali_pipes.adapters.from_torch.trace import (
     CHEAP_SIZES,
+    TRY_EVERY_EPOCH,
     ask_more,
     describe_steps,
     join_masks,
@@ -365,8 +366,8 @@ class _Visitor:
             raise NotConvertibleError(
                 self._trace.name,
                 f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
-                "choose the files of each sample in __init__ (about 3 lines), and keep no pictures "
-                "in the data set",
+                f"{TRY_EVERY_EPOCH}; or choose the files of each sample in __init__ (about 3 "
+                "lines), and keep no pictures in the data set",
             )
 
         if (place := first_difference(one[1], other[1])) is not None:
@@ -376,7 +377,7 @@ class _Visitor:
                 f"sample {index} has another value{' at ' + place if place else ''} each time: it "
                 "is random, or depends on pixels, on the worker, or on what was loaded before",
                 "return what it is computed from, and compute it in the collate function (about 3 "
-                "lines)",
+                f"lines); if it is random, {TRY_EVERY_EPOCH}",
             )
 
     def _refuse_together(self, index: Any, other: Record) -> None:

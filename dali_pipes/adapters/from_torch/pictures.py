@@ -81,16 +81,9 @@ def _pictures(
 
         of_slot = [next(places) for _ in chains]
         dtype = getattr(torch, shown.dtype.removeprefix("torch."))
-        made = torch.uint8 if of_slot[0][1].dtype == "uint8" else torch.float32
-        size = (of_slot[0][1].channels, *of_slot[0][1].shape)
-
-        # converted to integers, our floats would lose what is behind the point
-        refuse_unless(
-            is_prefetched or dtype.is_floating_point or not made.is_floating_point,
-            seen.name,
-            f"its images are {dtype} of {size}, and ours {made} of {size}",
-            "end the transform with ToTensor()",
-        )
+        made = made_dtype(of_slot[0][1])
+        if not is_prefetched:
+            refuse_rounding(seen.name, dtype, of_slot[0][1])
 
         # below a PrefetchLoader the data set has uint8, and what comes out is as our transform's
         pictures.append(
@@ -105,12 +98,29 @@ def _pictures(
     return tuple(pictures)
 
 
+def made_dtype(transform: Transform) -> torch.dtype:
+    """The dtype of the images that a transform makes of an old one's steps."""
+    return torch.uint8 if transform.dtype == "uint8" else torch.float32
+
+
+def refuse_rounding(name: str, dtype: torch.dtype, transform: Transform) -> None:
+    """Refuses images of integers where ours are floats, which would lose what is behind the
+    point.
+    """
+    made, size = made_dtype(transform), (transform.channels, *transform.shape)
+    refuse_unless(
+        dtype.is_floating_point or not made.is_floating_point,
+        name,
+        f"its images are {dtype} of {size}, and ours {made} of {size}",
+        "end the transform with ToTensor()",
+    )
+
+
 def _equals_ours(picture: OutputPicture | OutputMask | OutputTarget, transform: Transform) -> bool:
     """Whether the pictures of our batches are those of the old loader without any change."""
     if not isinstance(picture, OutputPicture):
         return False
-    made = torch.uint8 if transform.dtype == "uint8" else torch.float32
-    return not picture.is_hwc and not picture.is_stacked and picture.dtype == made
+    return not picture.is_hwc and not picture.is_stacked and picture.dtype == made_dtype(transform)
 
 
 def _try_output(output: Output, seen: Trace, transform: Transform) -> None:

@@ -184,16 +184,26 @@ class Recorder:
         shares_objects: whether it shares an object with the user's data set, or is this one.
     """
 
-    def __init__(self, dataset: Any, workers: int = 0, own_steps: bool = False):
+    def __init__(
+        self,
+        dataset: Any,
+        workers: int = 0,
+        own_steps: bool = False,
+        containers: Containers | None = None,
+    ):
         self.dataset, self._workers = dataset, workers
         self.own_steps = OwnSteps(own_steps)
         self.keys = StepKeys()
         self.known: dict[Any, Any] = {}
-        self.containers = Containers()
+        self.containers = containers or Containers()
         self.copy: Any = None
         self.makes_gray = self.shares_objects = False
         self.masks: MaskNotes | None = None
         self._stack = ExitStack()
+
+    def with_own_steps(self) -> "Recorder":
+        """A new recorder that tells of steps of the user's own as of those of libraries."""
+        return Recorder(self.dataset, self._workers, True, self.containers)
 
     def __enter__(self) -> "Recorder":
         note_files()

@@ -74,6 +74,7 @@ _FIXED = (
 )
 # what a user can do about code of their own
 _IN_COLLATE = "in the collate function, which is called as it is"
+TRY_EVERY_EPOCH = "pass every_epoch=True to from_torch, which then runs it for each sample anew"
 _INTO_COLLATE = "into the collate function, which is called as it is (as many lines as it has)"
 
 
@@ -96,7 +97,7 @@ def trace(
     """
     places = np.unique(np.linspace(0, len(indices) - 1, TRUE_SAMPLES).round().astype(int)).tolist()
     name = name_of(recorder.dataset)
-    tracer = _Tracer(recorder, name)
+    tracer = Tracer(recorder, name)
     before = tracer.kept = Kept.of(recorder.copy)
     tracer.find_masks([indices[place] for place in places])
 
@@ -155,7 +156,7 @@ def visit_more(
     Raises:
         NotConvertibleError: they are made in another way than the others.
     """
-    tracer = _Tracer(recorder, seen.name)
+    tracer = Tracer(recorder, seen.name)
     tracer.expected = seen.slots
     for index, skeleton in zip(indices, skeletons, strict=True):
         tracer.visit_truly(index)
@@ -188,7 +189,7 @@ def visit_as_large(
         NotConvertibleError: they are made in another way than others, such as by code for pictures
             of some sizes, or for places that small ones do not have.
     """
-    tracer = _Tracer(recorder, seen.name)
+    tracer = Tracer(recorder, seen.name)
     tracer.expected = seen.slots
     for index, skeleton, size in zip(indices, skeletons, sizes, strict=True):
         tracer.visit_as_large(index, skeleton, Supply(size=size, modes=seen.file_modes))
@@ -208,7 +209,7 @@ def ask_more(recorder: Recorder, seen: Trace, index: Any) -> None:
     Raises:
         NotConvertibleError: it treats them in another way.
     """
-    tracer = _Tracer(recorder, seen.name)
+    tracer = Tracer(recorder, seen.name)
     tracer.expected, tracer.file_modes = seen.slots, seen.file_modes
     tracer.visit_truly(index)
     same = tracer.ask_orientation(index) == seen.exif and tracer.ask_modes(index) == seen.modes
@@ -221,7 +222,7 @@ def ask_more(recorder: Recorder, seen: Trace, index: Any) -> None:
     )
 
 
-class _Tracer:
+class Tracer:
     """The visits of some samples, each compared with the first.
 
     Attributes:
@@ -245,6 +246,14 @@ class _Tracer:
         self._failure = ""  # the last one of a transform, for people
         self._true: dict[Any, Seen] = {}
         self._first: dict[Any, Seen] = {}
+
+    def seed(self, number: int) -> None:
+        """Seeds the random numbers that code may draw in the next visit."""
+        seed_all(number)
+
+    def visit(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
+        """Visits a sample; errors of its code come out as they are."""
+        return self._recorder.see(index, supply, seed, is_in_worker)
 
     def find_masks(self, indices: Sequence[Any]) -> None:
         """Finds out which of the files that samples open are masks."""
@@ -444,7 +453,8 @@ class _Tracer:
         for made_up in (each.enlarged(scale) for each in OTHER_MODES):
             try:
                 supply = Supply(self._with_masks(made_up.encode, made_up.size))
-                seen = self._recorder.trace(self._recorder.see(index, supply, 4))
+                self.seed(4)
+                seen = self._recorder.trace(self.visit(index, supply, 4))
             except (Exception, EndlessError):  # any error of the user's code or of a transform
                 others.add(made_up.trait)
                 continue
@@ -474,6 +484,7 @@ class _Tracer:
         true = self.see_true(index)
 
         for seed, size in enumerate(CHEAP_SIZES, 5):
+            self.seed(seed)
             before = self._recorder.random_states()
             seen = self._see_cheaply(index, Supply(size=size, modes=self.file_modes), seed)
 
@@ -528,7 +539,7 @@ class _Tracer:
     def _see_later(self, index: Any, supply: Supply) -> None:
         true = self.see_true(index)
         try:
-            seen = self._recorder.trace(self._recorder.see(index, supply, 5))
+            seen = self._recorder.trace(self.visit(index, supply, 5))
             same = seen.does_as(self.expected)
             same &= first_difference(true.skeleton, seen.skeleton) is None
         except NotConvertibleError:
@@ -546,6 +557,10 @@ class _Tracer:
         """Refuses code that sets random states itself: two seeds have led to one state, or two
         transforms draw from one.
         """
+        self._refuse_equal_seeds(one, other)
+        self._refuse_states_set_again(one)
+
+    def _refuse_equal_seeds(self, one: Seen, other: Seen) -> None:
         for (before, _), (after, _) in zip(one.visit.drawn, other.visit.drawn, strict=False):
             refuse_unless(
                 all(a != b for a, b in zip(before, after, strict=True)),
@@ -555,6 +570,7 @@ class _Tracer:
                 "leave the seeds out; the seed of the loader makes a run repeatable",
             )
 
+    def _refuse_states_set_again(self, one: Seen) -> None:
         # of `random`, NumPy and torch, those from which some transform has drawn
         used: set[tuple[int, Any]] = set()
         for before, after in one.visit.drawn:
@@ -563,8 +579,8 @@ class _Tracer:
                 self._name,
                 "its code sets a random state again, so that two transforms draw the same numbers, "
                 "and ours would draw others",
-                "call one transform with both, as torchvision.transforms.v2 can with a mask; else "
-                "keep your DataLoader",
+                f"{TRY_EVERY_EPOCH}; or call one transform with both, as torchvision.transforms.v2 "
+                "can with a mask",
             )
             used |= {
                 (place, state)
@@ -574,7 +590,7 @@ class _Tracer:
 
     def _see_cheaply(self, index: Any, supply: Supply, seed: int) -> Seen:
         try:
-            return self._recorder.trace(self._recorder.see(index, supply, seed))
+            return self._recorder.trace(self.visit(index, supply, seed))
         except NotConvertibleError:
             raise
         except (Exception, EndlessError) as error:
@@ -586,11 +602,11 @@ class _Tracer:
 
     def see(self, index: Any, supply: Supply, seed: int, is_in_worker: bool = False) -> Seen:
         """Visits a sample with its true picture; any error of its code is a refusal."""
-        seed_all(seed)
+        self.seed(seed)
         recorder = self._recorder
 
         try:
-            seen = recorder.see(index, supply, seed, is_in_worker)
+            seen = self.visit(index, supply, seed, is_in_worker)
         except NotConvertibleError:
             raise
         except (Exception, EndlessError) as error:
@@ -605,12 +621,12 @@ class _Tracer:
 
     def _try(self, index: Any, supply: Supply, what: str) -> Seen | None:
         """Visits a sample with made-up pictures; None: a transform cannot take such ones."""
-        seed_all(3)
+        self.seed(3)
         recorder = self._recorder
         visit = None
 
         try:
-            seen = recorder.see(index, supply, 3)
+            seen = self.visit(index, supply, 3)
         # code that tries the next file after an error gets a picture that fails again
         except EndlessError as error:
             refuse_unless(
@@ -651,10 +667,13 @@ class _Tracer:
 
         if not visit.opened:
             raise self._without_image(visit)
-        refuse_unknown_bytes(self._name, visit.opened)
+        self._refuse_unknown_bytes(visit)
 
         self._refuse_lost(seen)
         self._refuse_broken(seen)
+
+    def _refuse_unknown_bytes(self, visit: Visit) -> None:
+        refuse_unknown_bytes(self._name, visit.opened)
 
     def _without_image(self, visit: Visit) -> NotConvertibleError:
         """The error for a sample for which no image is opened."""
@@ -742,7 +761,7 @@ class _Tracer:
                 if at >= 0 and at in other.calls
                 for step in seen.visit.calls[at].steps
             ]
-            names = [type(step).__name__ for step in shared if not _is_fixed(step)]
+            names = [type(step).__name__ for step in shared if not is_fixed(step)]
             refuse_unless(
                 not names,
                 self._name,
@@ -761,9 +780,9 @@ class _Tracer:
             if len(files[0]) == len(files[1])
             else f"it opens {len(files[0])} files, then {len(files[1])}: it keeps pictures, or "
             "chooses files",
-            "choose the files of each sample in __init__ (about 3 lines), and keep no pictures; "
-            "or form pairs and triplets among the samples of a batch, by sampling=PerClass(…) of "
-            "build_loader (docs/sampling.md)",
+            f"{TRY_EVERY_EPOCH}; or choose the files of each sample in __init__ (about 3 lines), "
+            "and keep no pictures; or form pairs and triplets among the samples of a batch, by "
+            "sampling=PerClass(…) of build_loader (docs/sampling.md)",
         )
 
         place = first_difference(one.skeleton, other.skeleton)
@@ -777,7 +796,8 @@ class _Tracer:
             place is None,
             self._name,
             f"sample{place} {problem}",
-            f"return what it is computed from, and compute it {_IN_COLLATE} (about 3 lines)",
+            f"return what it is computed from, and compute it {_IN_COLLATE} (about 3 lines); if it "
+            f"is random, {TRY_EVERY_EPOCH}",
         )
 
     def _expect(self, seen: Seen, what: str) -> None:
@@ -797,7 +817,7 @@ class _Tracer:
         )
 
 
-def _is_fixed(step: Any) -> bool:
+def is_fixed(step: Any) -> bool:
     """Whether a step of a library draws nothing."""
     return is_of(step, "torchvision", *_FIXED) or is_of(step, "timm", *_FIXED)
 
@@ -862,7 +882,7 @@ def refuse_drawn(name: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> 
         not drawn,
         name,
         f"code of its own draws random numbers (of {' and '.join(drawn)})",
-        f"let transforms draw them, or draw them {_IN_COLLATE} (about 3 lines)",
+        f"{TRY_EVERY_EPOCH}; or draw them {_IN_COLLATE} (about 3 lines)",
     )
 
 

@@ -40,17 +40,19 @@ class ItemWorkers:
     """How items are run.
 
     Attributes:
-        num_workers, prefetch_factor: as of a DataLoader.
+        num_workers, prefetch_factor, multiprocessing_context: as of a DataLoader.
     """
 
     num_workers: int
     prefetch_factor: int
+    multiprocessing_context: Any = None
 
     def dataloader(self, dataset: Any, tasks: Any) -> "DataLoader[Any]":
         """A DataLoader that gives these tasks to a data set."""
         options: dict[str, Any] = (
             {
                 "prefetch_factor": self.prefetch_factor,
+                "multiprocessing_context": self.multiprocessing_context,
                 "persistent_workers": True,
                 "worker_init_fn": leave_ctrl_c_to_the_main_process,
             }
@@ -93,6 +95,7 @@ class ItemsBackend(Backend):
         workers: where it does so.
         bad: the bad pictures that are known.
         build_part: makes the backend of a transform for batches of some size.
+        fill: puts the pictures of a batch into its values.
     """
 
     _transform: ItemTransform
@@ -104,10 +107,11 @@ class ItemsBackend(Backend):
         workers: ItemWorkers,
         bad: BadItems,
         build_part: Callable[[Transform, int], Backend],
+        fill: Callable[[Any, list[Any], torch.device], Any],
         **options: Any,
     ):
         self._runner, self._workers = runner, workers
-        self._bad, self._build_part = bad, build_part
+        self._bad, self._build_part, self._fill = bad, build_part, fill
         super().__init__(*arguments, **options)
 
     def _prepare(self) -> None:
@@ -231,7 +235,7 @@ class ItemsBackend(Backend):
                 for at, place in enumerate(part.places):
                     made[place] = _take_place(decoded, part, at, len(planned))
 
-            target = {ITEM: fill_values(values, made, self._device)}
+            target = {ITEM: self._fill(values, made, self._device)}
             first = made[0] if isinstance(made[0], torch.Tensor) else next(iter(made[0].values()))
             yield planned, DecodedBatch(first, torch.from_numpy(planned.ids), targets=target)
 

@@ -1,6 +1,7 @@
 """load(): makes a loader of a data set whose `__getitem__` returns `Encoded` pictures."""
 
 import pickle
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -11,9 +12,9 @@ import pyarrow as pa
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from dali_pipes.adapters.items.backend import ITEM, ItemsBackend, ItemWorkers
+from dali_pipes.adapters.items.backend import ITEM, ItemsBackend, ItemWorkers, fill_values
 from dali_pipes.adapters.items.bad_items import BadItems
-from dali_pipes.adapters.items.run import ItemDescriber, ItemRunner, ItemTask
+from dali_pipes.adapters.items.run import ItemDescriber, ItemReader, ItemRunner, ItemTask
 from dali_pipes.adapters.items.transform import ItemPicture, ItemTransform
 from dali_pipes.backends.base import Backend
 from dali_pipes.backends.common.dataloader import end_workers
@@ -34,7 +35,7 @@ from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_rank
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
-from dali_pipes.plan.sampling import choose_sampling
+from dali_pipes.plan.sampling import Sampling, choose_sampling
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.modes import in_own_modes
 
@@ -125,7 +126,7 @@ def load(
     """
     count = _check_dataset(dataset)
     config = DaliConfig() if config is None else config
-    _refuse_backend(config)
+    refuse_backend(config)
     if not isinstance(transform, Transform | None):
         raise ConfigError(
             f"transform is {describe_value(transform)}; it takes one of dali_pipes, such as "
@@ -140,21 +141,73 @@ def load(
 
     workers = ItemWorkers(num_workers, prefetch_factor)
     pictures, form, images = _describe(dataset, workers, seed)
-    items = ItemTransform.of(pictures, transform)
+    return build_items(
+        dataset,
+        count,
+        config,
+        pictures,
+        images,
+        transform=transform,
+        form=form,
+        batch_size=batch_size,
+        seed=seed,
+        rank=choose_rank(rank),
+        shuffle=shuffle,
+        last_batch=last_batch,
+        workers=workers,
+        on_bad_sample=on_bad_sample,
+        max_bad_fraction=max_bad_fraction,
+        device=device,
+    )
 
+
+def build_items(
+    dataset: Any,
+    count: int,
+    config: LoaderConfig,
+    pictures: list[ItemPicture],
+    images: LooseImages,
+    *,
+    transform: Transform | None = None,
+    form: Any = None,
+    batch_size: int,
+    seed: int,
+    rank: Rank,
+    sampling: Sampling | None = None,
+    shuffle: bool | None = None,
+    last_batch: str | None,
+    workers: ItemWorkers,
+    on_bad_sample: str,
+    max_bad_fraction: float,
+    device: str | torch.device,
+    reader: ItemReader | None = None,
+    fill: Callable[[Any, list[Any], torch.device], Any] = fill_values,
+) -> ItemLoader:
+    """Makes a loader of items whose pictures are known.
+
+    Args:
+        count: of the items.
+        pictures, form: of every item, as of the first one; None: forms are not compared.
+        images: the files of the pictures of the first item.
+        reader: runs an item; None: takes the `Encoded` out of it.
+        fill: puts the pictures of a batch into its values.
+    """
+    items = ItemTransform.of(pictures, transform)
     manifest = _manifest_of(dataset, count)
     plan = Plan(
         manifest,
         items,
         batch_size,
         seed=seed,
-        sampling=choose_sampling(None, shuffle, manifest, items.training),
-        rank=choose_rank(rank),
+        sampling=choose_sampling(sampling, shuffle, manifest, items.training),
+        rank=rank,
         last_batch=last_batch or ("drop" if items.training else "partial"),
     )
     bad = BadItems(plan, items, on_bad_sample == "substitute", max_bad_fraction)
     most_bad = max_bad_fraction * count if bad.substitutes else None
-    runner = ItemRunner(dataset, seed, items.pictures, form, transform, most_bad)
+    runner = ItemRunner(
+        dataset, count, seed, items.pictures, form, transform, most_bad, reader or ItemReader()
+    )
 
     backend, target = entry_of(config).load(), resolve_device(device, config)
     config = config.on_cores()
@@ -178,6 +231,7 @@ def load(
         workers=workers,
         bad=bad,
         build_part=build_part,
+        fill=fill,
     )
     compare_ranks(plan, fingerprint(plan, items, None))
     return ItemLoader(dataset, plan, items, build_backend, bad)
@@ -209,7 +263,7 @@ def _check_dataset(dataset: Any) -> int:
     return count
 
 
-def _refuse_backend(config: Any) -> None:
+def refuse_backend(config: Any) -> None:
     if not isinstance(config, LoaderConfig):
         raise ConfigError(
             f"config is {describe_value(config)}; it takes DaliConfig() or TorchConfig()"

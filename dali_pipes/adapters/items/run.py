@@ -95,11 +95,45 @@ class _NoUsableItem(ConfigError):
     """There is no item to replace one that cannot be used."""
 
 
+class ItemReader:
+    """Runs an item, and takes it apart: this one takes the `Encoded` out of it.
+
+    Others do something else with data sets that have none (adapters/every_epoch).
+    """
+
+    def block(self) -> AbstractContextManager[Any]:
+        """The block in which the items of a batch are run."""
+        # in a worker the random states belong to nobody else
+        return nullcontext() if get_worker_info() else states_kept()
+
+    def seed(self, seeds: NDArray[np.uint32]) -> None:
+        """Seeds what the next item draws from."""
+        seed_generators(seeds)
+
+    def read(self, dataset: Any, number: int) -> tuple[Any, list[Encoded]]:
+        """Runs an item; returns it with a `PictureSlot` in place of each picture, and these."""
+        encoded: list[Encoded] = []
+
+        def take_out(leaf: Any) -> Any:
+            if not isinstance(leaf, Encoded):
+                return leaf
+            encoded.append(leaf)
+            return slot(len(encoded) - 1)
+
+        return rebuild(take_out, dataset[number]), encoded
+
+    def join(self, skeletons: list[Any], ids: NDArray[np.int64]) -> Any:
+        """The values of a batch of items."""
+        return collate_skeletons(skeletons, ids)
+
+
 class ItemRunner(Dataset[ItemBatch]):
     """
     Args:
+        count: of the items.
+        reader: runs a single item.
         pictures: those that every item has.
-        form: of every item, as `form_of` makes it.
+        form: of every item, as `form_of` makes it; None: items are not compared.
         default: the transform of an Encoded that names none.
         most_bad: how many pictures may be bad before no more items are tried in place of one that
             cannot be used; None: it is not replaced. It is replaced by the item after it in the
@@ -109,21 +143,23 @@ class ItemRunner(Dataset[ItemBatch]):
     def __init__(
         self,
         dataset: Any,
+        count: int,
         seed: int,
         pictures: Sequence[ItemPicture],
         form: Any,
         default: Transform | None,
         most_bad: float | None,
+        reader: ItemReader,
     ):
-        self.dataset, self.seed = dataset, seed
+        self.dataset, self.seed, self._reader = dataset, seed, reader
         self._pictures, self._form, self._default = pictures, form, default
-        self._most_bad, self._count = most_bad, len(dataset)
+        self._most_bad, self._count = most_bad, count
         # the last transform at each place that was found to be the one that it has
         self._known = [each.transform for each in pictures]
 
     def __getitem__(self, task: ItemTask) -> ItemBatch:
         try:
-            with _own_states():
+            with self._reader.block():
                 return self._run(task)
         except ConfigError as error:
             # as a value: what a worker raises reaches the user with the worker's traceback as text
@@ -141,7 +177,7 @@ class ItemRunner(Dataset[ItemBatch]):
             return ItemBatch(None, NO_IMAGES, bad, task.ids)
 
         ids = np.array([item.number for item in items], np.int64)
-        values = collate_skeletons([item.skeleton for item in items], ids)
+        values = self._reader.join([item.skeleton for item in items], ids)
         return ItemBatch(values, _images_of(items), bad, ids)
 
     def _usable_item(
@@ -156,7 +192,7 @@ class ItemRunner(Dataset[ItemBatch]):
             if ahead:
                 # other ones, with which an item may choose other files
                 (seeds,) = seeds_of(self.seed, task.epoch, np.array([number]), ahead)
-            item = run_item(self.dataset, (number + ahead) % self._count, seeds)
+            item = run_item(self._reader, self.dataset, (number + ahead) % self._count, seeds)
             self._check_form(item)
 
             bad += [
@@ -206,6 +242,8 @@ class ItemRunner(Dataset[ItemBatch]):
                     "by a value beside them"
                 )
 
+        if self._form is None:
+            return
         if difference := find_difference(self._form, form_of(item.skeleton)):
             place, first, other = difference
             raise ConfigError(
@@ -235,9 +273,10 @@ def describe_item(dataset: Any, seed: int, task: ItemTask) -> FirstItem:
     Raises:
         ConfigError: it has no pictures, or their transforms cannot be sent to the main process.
     """
-    with _own_states():
+    reader = ItemReader()
+    with reader.block():
         (seeds,) = seeds_of(seed, task.epoch, task.ids)
-        item = run_item(dataset, int(task.ids[0]), seeds)
+        item = run_item(reader, dataset, int(task.ids[0]), seeds)
 
     if not item.encoded:
         raise ConfigError(
@@ -275,19 +314,11 @@ class ItemDescriber(Dataset[Any]):
             return error
 
 
-def run_item(dataset: Any, number: int, seeds: NDArray[np.uint32]) -> _Item:
+def run_item(reader: ItemReader, dataset: Any, number: int, seeds: NDArray[np.uint32]) -> _Item:
     """Runs one item with these seeds, and takes it apart."""
-    seed_generators(seeds)
-    encoded: list[Encoded] = []
-
-    def take_out(leaf: Any) -> Any:
-        if not isinstance(leaf, Encoded):
-            return leaf
-        encoded.append(leaf)
-        return slot(len(encoded) - 1)
-
+    reader.seed(seeds)
     try:
-        skeleton = rebuild(take_out, dataset[number])
+        skeleton, encoded = reader.read(dataset, number)
         return _Item(number, skeleton, encoded, [header_of(one.source) for one in encoded])
     except StopIteration as error:
         # it would end the epoch as if the DataLoader had no more batches
@@ -295,6 +326,8 @@ def run_item(dataset: Any, number: int, seeds: NDArray[np.uint32]) -> _Item:
             f"item {number} of {_kind(dataset)} raised StopIteration, as next() does of an "
             "iterator that has ended"
         ) from error
+    except ConfigError:
+        raise
     except Exception as error:
         error.add_note(f"in item {number} of {_kind(dataset)}")
         raise
@@ -317,11 +350,6 @@ def seed_generators(seeds: NDArray[np.uint32]) -> None:
     np.random.seed(numpy)
     # not torch.manual_seed, which seeds all GPUs too
     torch.default_generator.manual_seed(low | high << 32)
-
-
-def _own_states() -> AbstractContextManager[None]:
-    """A block with random states of its own: in a worker they belong to nobody else."""
-    return nullcontext() if get_worker_info() else states_kept()
 
 
 def _images_of(items: list[_Item]) -> LooseImages:

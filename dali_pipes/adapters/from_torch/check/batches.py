@@ -18,9 +18,11 @@ from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.plan import Rank
+from dali_pipes.plan.transforms import Transform
 
 # a larger mean |difference|, in steps of 1/255, has another cause than rounding
 MAX_MEAN_DIFFERENCE = 2.0
+_INSTEAD = "compare both loaders' batches, and report it with the data set's transform"
 
 
 def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
@@ -64,24 +66,35 @@ def compare_batches(conversion: Any, config: LoaderConfig, device: Any) -> str:
     ours = replace(output, collate=light_copy(output.collate))(batch)
 
     old, new = leaves(theirs), leaves(ours)
-    instead = "compare both loaders' batches, and report it with the data set's transform"
+    refuse_other_forms(old, new, labels_only=conversion.prefetched)
+    if training:
+        return f"{len(ids)} samples make batches of the same structure"
+    raw = conversion.transform if conversion.prefetched else None
+    return compare_values(old, new, len(ids), raw) + compare_masks(masks, output, batch)
+
+
+Leaves = list[tuple[str, Any]]
+
+
+def refuse_other_forms(old: Leaves, new: Leaves, *, labels_only: bool = False) -> None:
+    """Refuses batches of other structures, dtypes or shapes.
+
+    Args:
+        labels_only: whether only int64 is compared: a PrefetchLoader changes its images later.
+    """
     forms = [[(path, *_form(value)) for path, value in each] for each in (old, new)]
-    # a PrefetchLoader changes the dtype of its images later, so only labels are compared here
-    if conversion.prefetched:
+    if labels_only:
         forms = [[form for form in each if "torch.int64" in form] for each in forms]
     for one, other in zip(*forms, strict=False):
         refuse_unless(
-            one == other, "the data set", f"{_describe(one)}, and ours {_text(other)}", instead
+            one == other, "the data set", f"{_describe(one)}, and ours {_text(other)}", _INSTEAD
         )
     refuse_unless(
         len(forms[0]) == len(forms[1]),
         "the data set",
         f"its batches have {len(forms[0])} parts, and ours {len(forms[1])}",
-        instead,
+        _INSTEAD,
     )
-    if training:
-        return f"{len(ids)} samples make batches of the same structure"
-    return _compare_values(old, new, conversion, len(ids)) + compare_masks(masks, output, batch)
 
 
 def _form(value: Any) -> tuple[Any, ...]:
@@ -100,22 +113,28 @@ def _text(form: tuple[Any, ...]) -> str:
     return f"{dtype} of {tuple(shape[0][1:])}" if shape else str(dtype)
 
 
-def _compare_values(
-    old: list[tuple[str, Any]], new: list[tuple[str, Any]], conversion: Any, count: int
-) -> str:
-    transform, instead = conversion.transform, "compare both loaders' batches, and report it"
+def compare_values(old: Leaves, new: Leaves, count: int, transform: Transform | None = None) -> str:
+    """Compares values, and pixels within rounding.
+
+    Args:
+        count: of the images.
+        transform: ours, where the old values are bytes and not normalized; None: they are as ours.
+
+    Returns:
+        How far the pixels differ, in words.
+    """
     worst = (0.0, 0.0)
     for (path, theirs), (_, ours) in zip(old, new, strict=True):
         if not (isinstance(theirs, torch.Tensor) and theirs.ndim > 2):
             same = first_difference(theirs, ours) is None
             what = "labels" if path == "[1]" else f"batch{path}"
-            refuse_unless(same, "the data set", f"{what} differ from ours", instead)
+            refuse_unless(same, "the data set", f"{what} differ from ours", _INSTEAD)
             continue
 
         raw = theirs.float()
         # both in steps of 1/255: the old values are uint8 before a PrefetchLoader; else the range
         # of the old values, however they are normalized, is taken as 255
-        if conversion.prefetched:
+        if transform is not None:
             difference = (to_steps(ours, transform) - raw).abs()
         else:
             extent = 255.0 if theirs.dtype == torch.uint8 else float(raw.max() - raw.min())
@@ -123,5 +142,5 @@ def _compare_values(
         worst = max(worst, (float(difference.mean()), float(difference.max())))
 
     found = f"{count} images differ by {worst[0]:.3f} of 255 on average, by {worst[1]:.0f} at most"
-    refuse_unless(worst[0] <= MAX_MEAN_DIFFERENCE, "the data set", found, instead)
+    refuse_unless(worst[0] <= MAX_MEAN_DIFFERENCE, "the data set", found, _INSTEAD)
     return found

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +39,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     with_noise,
 )
 from dali_pipes.adapters.from_torch.recording.masks import MASK_MODES, MaskNotes
-from dali_pipes.adapters.from_torch.recording.untouched import random_states
+from dali_pipes.adapters.from_torch.recording.untouched import random_states, states_kept
 
 _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "datasets")
 
@@ -125,12 +125,17 @@ class Supply:
         size: height and width of cheap noise, of which nothing is decoded; None: no cheap noise.
         modes: Pillow's mode of cheap noise for the nth opening.
         makes_masks: whether masks are made up, of the size of the true ones, beside true images.
+        hides_draws: whether the program's own random numbers go on after a step as if it had drawn
+            none, as in cheap visits, in which no step is carried out.
+        keeps_data: whether cheap visits keep the bytes of a picture that is in no file of its own.
     """
 
     encode: Callable[[int], bytes] | None = None
     size: tuple[int, int] | None = None
     modes: tuple[str, ...] = ()
     makes_masks: bool = False
+    hides_draws: bool = False
+    keeps_data: bool = False
 
 
 # no dataclass: one that makes so many lists takes three times as long, and there is one for each
@@ -225,25 +230,33 @@ class Visit:
         mode = modes[min(number, len(modes) - 1)] if modes else "RGB"
         # the walk over the stack is left out in cheap visits, of which there are many
         place = "" if self.is_cheap else place_of_user()
-        # cheap visits need the bytes no more, which would take new memory for each sample
-        opened = Opened(opener, file, None if self.is_cheap else data, place, mode)
+        # most cheap visits need the bytes no more, which would take new memory for each sample
+        is_kept = not self.is_cheap or (self.supply.keeps_data and file is None)
+        opened = Opened(opener, file, data if is_kept else None, place, mode)
         self.opened.append(opened)
         self.events.append((opener, *options))
         return opened
 
     def _file_of(self, data: bytes) -> str | None:
         """The file with these contents, the latest of those that were read; None: there is none."""
-        # cheap visits compare sizes only: contents would mean to read each file once more
-        for name in reversed(self.read):
-            path = _absolute(name)
-            try:
-                if self.containers.has_size(path, len(data)) and (
-                    self.is_cheap or Path(path).read_bytes() == data
-                ):
+        files = []
+        for path in self._latest_read():
+            with suppress(OSError):  # it was a temporary file, or is none
+                if self.containers.has_size(path, len(data)):
+                    files.append(path)
+        # cheap visits compare sizes only, where one file has it: contents would mean to read each
+        # file once more
+        if self.is_cheap and len(files) < 2:
+            return files[0] if files else None
+        for path in files:
+            with suppress(OSError):  # it was a temporary file
+                if Path(path).read_bytes() == data:
                     return path
-            except OSError:  # it was a temporary file, or is none
-                continue
         return None
+
+    def _latest_read(self) -> list[str]:
+        """The files that were read, each once, the latest first."""
+        return list(dict.fromkeys(map(_absolute, reversed(self.read))))
 
     def encoded(self) -> bytes | None:
         """The made-up picture in place of the one that was opened last; None: the true one."""
@@ -321,15 +334,15 @@ class Visit:
         call.place = place_of_user()
         if None in call.inputs:
             call.strange = self._describe_strange(given[call.inputs.index(None)])
-        with self.paused():
+        with self.paused(), states_kept() if self.supply.hides_draws else nullcontext():
             try:
                 result = original(step, *args, **options)
             except Exception:
                 # the user's code may catch the error
                 self.failed_step = step
                 raise
-        if not self.is_cheap:
-            self.drawn.append((before, random_states()))
+            if not self.is_cheap:
+                self.drawn.append((before, random_states()))
         call.outputs = result
         if self.masks is not None:
             results = list(pictures_in(result))
