@@ -21,6 +21,7 @@ from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.arms.native_loader import DaliNativeBackend
 from dali_pipes.plan.augment.policies import POLICIES
 from dali_pipes.plan.transforms import DTYPES, INTERPOLATIONS
+from dali_pipes.plan.whole.base import PADDING_MODES
 from dali_pipes.tools.doctor import decode as doctor
 
 FORMS = [
@@ -107,6 +108,14 @@ def test_crops_as_stored_flips_and_interpolations_have_their_kernels(manifest):
     }
     for interpolation in INTERPOLATIONS:
         found |= used(manifest, dp.TrainTransform(size=(32, 24), interpolation=interpolation))
+    nothing_is_lacking(found)
+
+
+def test_steps_on_whole_images_have_their_kernels(manifest):
+    steps = [{"name": "Pad", "padding": 3, "padding_mode": mode} for mode in PADDING_MODES]
+    steps += ["RandomRotate90", {"name": "RandomSizedCrop", "min_max_height": [20, 30]}, "Resize"]
+    found = used(manifest, dp.TrainTransform(before=steps))
+    assert {"WarpAffine", "Cat", "Flip", "Slice", "Resize"} <= {use.operator for use in found}
     nothing_is_lacking(found)
 
 

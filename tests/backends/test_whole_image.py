@@ -142,6 +142,9 @@ GRAPHS = {
     "a rotation": {"before": [{"name": "RandomRotation", "degrees": 20}, "RandomHorizontalFlip"]},
     "a padding": {"before": [{"name": "Pad", "padding": 3, "fill": [1, 2, 3]}, "RandomAffine"]},
     "a turn": {"before": TURNED},
+    "edges": {"before": [{"name": "Pad", "padding": 3, "padding_mode": "edge"}]},
+    "reflections": {"before": [{"name": "Pad", "padding": 3, "padding_mode": "reflect"}]},
+    "mirror images": {"before": [{"name": "Pad", "padding": 3, "padding_mode": "symmetric"}]},
     "a resize": {"before": [{"name": "Resize", "size": 60}, "RandomAffine"]},
     "a drawn interpolation": {"interpolation": "random"},
     "no antialiasing": {"antialias": False},
@@ -195,11 +198,34 @@ BEYOND_GRAPH = [
         {"name": "Resize", "interpolation": "bicubic", "antialias": False},
         "Resize with interpolation=bicubic and antialias=False; use interpolation=bilinear, or ",
     ),
-    (
-        {"name": "Pad", "padding_mode": "edge"},
-        "Pad with padding_mode=edge; use padding_mode=constant, or ",
-    ),
 ]
+
+
+@pytest.mark.parametrize("name", ["torch_torchvision", "dali_cpu", "dali_cpu_graph"])
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric"])
+def test_a_padding_is_equal_on_all_backends(name, mode, pictures):
+    """Pixel for pixel: nothing is resized."""
+    steps = [
+        {"name": "Pad", "padding": [11, 3, 0, 63], "padding_mode": mode, "p": 0.7},
+        {"name": "Pad", "min_size": [120, 140], "padding_mode": mode, "missing": "halved"},
+    ]
+    transform = dp.RandomCropTransform(size=(110, 130), before=steps, dtype="uint8")
+    one, other = (images_of(pictures, BACKENDS[each], transform) for each in ("torch", name))
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("mode", "most"), [("reflect", 63), ("symmetric", 64)])
+def test_the_graph_of_dali_mirrors_once(mode, most, pictures):
+    graph = BACKENDS["dali_cpu_graph"]
+
+    def padded(pixels):
+        step = {"name": "Pad", "padding": [0, 0, 0, pixels], "padding_mode": mode}
+        return dp.RandomCropTransform(size=64, before=[step], dtype="uint8")
+
+    images_of(pictures, graph, padded(most))
+    text = f"mirrors an image once on a side, and before: Pad with padding_mode={mode} .*2.png; use"
+    with pytest.raises(dp.ConfigError, match=text):
+        images_of(pictures, graph, padded(most + 1))
 
 
 def test_what_is_not_supported_is_refused(pictures, tmp_path):

@@ -37,11 +37,14 @@ from dali_pipes.errors import ChoiceError, ConfigError, Mention
 from dali_pipes.plan.augment.operations import Augmentation, Slot
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.plan.whole import smallest_sizes
+from dali_pipes.plan.whole.pad import WholePad
 from dali_pipes.system.cpus import cpus_near, parse_cpus, start_on_cpus
 from dali_pipes.system.memory import Need
 from dali_pipes.system.nvml import WITH_UTILITY
 from dali_pipes.system.traces import span
 
+_CHECKED_TOGETHER = 2**20  # images whose sizes are looked at at once
 READ_AHEAD = 2  # batches that are read from shards before DALI requests them
 FINISHED = 3  # batches: one that is delivered, one ahead of it and one in work
 HOST_MEMORY_PADDING = 8 * 2**20  # bytes; DALI's default, which these graphs leave as it is
@@ -104,6 +107,31 @@ class DaliBackend(Backend):
                         type(self._config),
                         f"in DALI's graph does not support before: {what}; use "
                         f"{instead and f'{instead}, or '}",
+                        Mention(DaliConfig, "device", "cpu"),
+                        " with resize=torch, or ",
+                        Mention(TorchConfig),
+                    )
+            self._refuse_mirrors(view)
+
+    def _refuse_mirrors(self, view: Transform) -> None:
+        """Refuses padding that would mirror an image more than once on a side."""
+        steps = getattr(view, "before", [])
+        for place, step in enumerate(steps):
+            if not isinstance(step, WholePad) or step.padding_mode not in ("reflect", "symmetric"):
+                continue
+            for first in range(0, len(self._manifest), _CHECKED_TOGETHER):
+                ids = np.arange(first, min(first + _CHECKED_TOGETHER, len(self._manifest)))
+                sizes = self._manifest.take_sizes(ids, upright=view.exif == "apply")
+                # the smaller an image is, the more is padded, and the less there is to mirror
+                sizes = smallest_sizes(steps[:place], sizes)
+                there = sizes[:, [1, 0, 1, 0]] - (step.padding_mode == "reflect")
+                small = ids[(step.around(sizes) > there).any(axis=1)]
+                if len(small):
+                    raise ChoiceError(
+                        type(self._config),
+                        f"in DALI's graph mirrors an image once on a side, and before: {step.name} "
+                        f"with padding_mode={step.padding_mode} needs more of "
+                        f"{self._manifest.name(small[0])}; use less padding, or ",
                         Mention(DaliConfig, "device", "cpu"),
                         " with resize=torch, or ",
                         Mention(TorchConfig),

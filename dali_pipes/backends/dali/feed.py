@@ -295,8 +295,7 @@ def beyond_graph(step: WholeStep | Augment) -> tuple[str, str] | None:
     """What of a step on whole images DALI has no operator for, and what avoids that, if anything;
     None: there is nothing.
 
-    DALI has no perspectives, no padding that repeats the image, and another cubic filter than
-    OpenCV. Where it interpolates a warp it
+    DALI has no perspectives, and another cubic filter than OpenCV. Where it interpolates a warp it
     blends the edges of an image with what is around them, which Pillow does not; and what is around
     them is gray.
     """
@@ -305,9 +304,7 @@ def beyond_graph(step: WholeStep | Augment) -> tuple[str, str] | None:
     if isinstance(step, WholePerspective):
         return step.name, ""
     if isinstance(step, WholePad):
-        repeats = step.padding_mode != "constant"
-        wrong = f"{step.name} with padding_mode={step.padding_mode}"
-        return (wrong, "padding_mode=constant") if repeats else None
+        return None
     if isinstance(step, WholeResize):
         is_lacking = step.interpolation == "bicubic" and not step.antialias
         wrong = f"{step.name} with interpolation=bicubic and antialias=False"
@@ -336,10 +333,38 @@ def _whole_inputs(number: int, place: int, step: WholeStep) -> WholeInputs[PlanI
         return WholeInputs(interpolation, size, antialias=step.antialias)
     fill = fill_of(step)
     if isinstance(step, WholePad):
-        corner = PlanInput(_T.INT32, 1, lambda planned: -drawn_of(planned).numbers[:, 1::-1])
-        pixels = PlanInput(_T.INT32, 1, lambda planned: drawn_of(planned).size)
-        return WholeInputs(interpolation, pixels, corner=corner, fill=fill)
+        return _pad_inputs(step, size, interpolation, drawn_of)
     return WholeInputs(interpolation, size, PlanInput(_T.FLOAT, 2, matrices), fill=fill)
+
+
+def _pad_inputs(
+    step: WholePad,
+    size: PlanInput,
+    interpolation: str,
+    drawn_of: Callable[[PlannedBatch], DrawnStep],
+) -> WholeInputs[PlanInput]:
+    mode, fill = step.padding_mode, fill_of(step)
+
+    def corner(planned: PlannedBatch) -> NDArray[np.float64]:
+        drawn = drawn_of(planned)
+        outside = -drawn.numbers[:, 1::-1]
+        if mode == "constant":
+            return outside
+        # in the image between its mirror images
+        return outside + drawn.source - (mode == "reflect")
+
+    def shift(planned: PlannedBatch) -> NDArray[np.float64]:
+        left, top = drawn_of(planned).numbers[:, :2].T
+        moved = np.tile(np.eye(2, 3), (len(left), 1, 1))
+        moved[:, :, 2] = -np.stack([left, top], axis=1)
+        return moved
+
+    if mode == "edge":
+        matrix = PlanInput(_T.FLOAT, 2, shift)
+        return WholeInputs(interpolation, size, matrix, extends=mode)
+    pixels = PlanInput(_T.INT32, 1, lambda planned: drawn_of(planned).size)
+    start = PlanInput(_T.INT32, 1, corner)
+    return WholeInputs(interpolation, pixels, corner=start, fill=fill, extends=mode)
 
 
 def _slot_inputs(

@@ -89,9 +89,11 @@ class WholeInputs(Generic[Input]):
     # from pixels of the result to those of the image, FLOAT of shape (2, 3); None: it does not warp
     matrix: Input | None = None
     antialias: bool = True  # of a resize
-    # top and left of the result in the image, negative where it pads; None: it does not pad
+    # top and left of the result in the image, negative where it pads, or in the image that is
+    # extended as `extends` says; None: it does not pad, or it repeats the edges by a `matrix`
     corner: Input | None = None
     fill: tuple[int, int, int] = (0, 0, 0)  # of what comes from outside the image
+    extends: str = "constant"  # with what: `fill`, or as `WholePad.padding_mode`
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ def _finished_graph(
 
 def _whole_step(image: DataNode, inputs: WholeInputs[DataNode], channels: int) -> DataNode:
     if inputs.corner is not None:
+        if inputs.extends != "constant":
+            image = _mirrored(image, inputs.extends)
         return fn.slice(
             image,
             start=inputs.corner,
@@ -197,13 +201,31 @@ def _whole_step(image: DataNode, inputs: WholeInputs[DataNode], channels: int) -
         )
     if inputs.matrix is None:
         return fn.resize(image, size=inputs.size, **_filter(inputs.interpolation, inputs.antialias))
+    # without a fill, DALI repeats the edges
+    around: dict[str, Any] = (
+        {"fill_value": float(inputs.fill[0])} if inputs.extends == "constant" else {}
+    )
     return fn.warp_affine(
         image,
         matrix=inputs.matrix,
         size=inputs.size,
-        fill_value=float(inputs.fill[0]),
         interp_type=types.DALIInterpType.INTERP_NN,
+        **around,
     )
+
+
+def _mirrored(image: DataNode, mode: str) -> DataNode:
+    """The image between mirror images of it, along both axes; "reflect" leaves out their innermost
+    row or column, which would be there twice.
+
+    It is nine times as large until it is cut, since DALI has no padding that mirrors.
+    """
+    rows = fn.flip(image, horizontal=0, vertical=1)
+    above, below = (rows[:-1], rows[1:]) if mode == "reflect" else (rows, rows)
+    image = fn.cat(above, image, below, axis=0)
+    columns = fn.flip(image, horizontal=1)
+    left, right = (columns[:, :-1], columns[:, 1:]) if mode == "reflect" else (columns, columns)
+    return fn.cat(left, image, right, axis=1)
 
 
 def filter_of(transform: Transform) -> dict[str, Any]:
