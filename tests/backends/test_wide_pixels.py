@@ -2,6 +2,9 @@
 of 8 bits.
 """
 
+import tarfile
+from io import BytesIO
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +19,8 @@ BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),
     "torch_workers": dp.TorchConfig(num_workers=1, decoder="torchvision"),
     "torch_on_device": dp.TorchConfig(num_workers=0, normalize_on="device"),
+    "dali_cpu": dp.DaliConfig(device="cpu", num_threads=2),
+    "dali_cpu_whole": dp.DaliConfig(device="cpu", num_threads=1, decode="whole"),
 }
 TRANSFORMS = {
     "train": dp.TrainTransform(size=48, vertical_flip=0.5, **PLAIN),
@@ -29,6 +34,9 @@ TRANSFORMS = {
         views={"large": {"count": 2, "size": 40}, "small": {"size": 24}}, **PLAIN
     ),
 }
+ERASED = dp.TrainTransform(
+    size=48, dtype="fp16", augment=[{"name": "TimmRandomErasing", "p": 1.0, "mode": "pixel"}]
+)
 OTHERS = {
     "dali_graph": dp.DaliConfig(device="cpu", resize="dali"),
     "tfdata": dp.TfDataConfig(),
@@ -62,7 +70,7 @@ def groups_of(batch):
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["torch_workers", "dali_cpu"])
 def test_wide_images_are_what_numpy_makes_of_them(folder, manifest, backend, name):
     transform, worst = TRANSFORMS[name], 0.0
     with load(manifest, BACKENDS[backend], transform) as loader:
@@ -135,14 +143,64 @@ def test_resizing_without_antialiasing_and_to_the_nearest_pixel(folder, manifest
     assert np.abs(made * 65535 - fours).max() <= 2
 
 
-def test_functions_of_normalized_images_get_wide_ones(manifest):
+@pytest.mark.parametrize("backend", ["torch", "dali_cpu"])
+def test_functions_of_normalized_images_get_wide_ones(manifest, backend):
     transform = dp.TrainTransform(
         size=48, augment=[dp.Augment(lambda image: image * 2, where="normalized")], **PLAIN
     )
-    with load(manifest, BACKENDS["torch"], transform) as loader:
+    with load(manifest, BACKENDS[backend], transform) as loader:
         doubled = next(iter(loader)).images
-    with load(manifest, BACKENDS["torch"], dp.TrainTransform(size=48, **PLAIN)) as loader:
+    with load(manifest, BACKENDS[backend], dp.TrainTransform(size=48, **PLAIN)) as loader:
         assert torch.equal(doubled, next(iter(loader)).images * 2)
+
+
+@pytest.mark.parametrize("name", ["train", "views", "ten crops", "erased"])
+def test_wide_images_are_equal_bit_for_bit_on_every_loader(manifest, name):
+    made = []
+    for config in BACKENDS.values():
+        with load(manifest, config, (TRANSFORMS | {"erased": ERASED})[name], seed=3) as loader:
+            made.append(list(loader))
+    for one, other in (
+        (one, other) for each in made[1:] for one, other in zip(made[0], each, strict=True)
+    ):
+        wide = torch.from_numpy(manifest.take_wide(one.ids.numpy()))
+        assert wide.any() and torch.equal(one.ids, other.ids)
+        for images, others in zip(groups_of(one), groups_of(other), strict=True):
+            assert torch.equal(images[:, wide], others[:, wide])
+
+
+def test_wide_images_in_shards_and_their_resume(tmp_path):
+    (tmp_path / "a").mkdir()
+    write_wide(tmp_path / "a")
+    with tarfile.open(tmp_path / "0.tar", "w") as shard:
+        for at, file in enumerate(sorted((tmp_path / "a").iterdir())):
+            shard.add(file, f"{at:03d}{file.suffix}")
+            label = tarfile.TarInfo(f"{at:03d}.cls")
+            label.size = 1
+            shard.addfile(label, BytesIO(b"0"))
+    manifest = dp.Manifest.scan(tmp_path / "0.tar", bits=16, progress=False)
+    assert manifest.has_wide and len(manifest) == 14
+
+    transform, made = TRANSFORMS["train"], []
+    with load(manifest, BACKENDS["torch"], transform) as loader:
+        made = [batch.images for batch in loader]
+        state = loader.state_dict() | {"epoch": 0, "samples": 8}
+    with load(manifest, BACKENDS["dali_cpu"], transform) as loader:
+        loader.load_state_dict(state)
+        (rest,) = list(loader)
+    wide = manifest.take_wide(rest.ids.numpy())
+    assert torch.equal(rest.images[wide], made[1][wide])
+
+
+def test_functions_that_draw_from_generators_of_the_process_take_no_wide_images(manifest):
+    def noisy(image):
+        return image + float(np.random.rand())
+
+    transform = dp.TrainTransform(size=32, augment=[dp.Augment(noisy, where="normalized")])
+    with pytest.raises(dp.ConfigError, match=r"draw from random.*TorchConfig"):
+        load(manifest, BACKENDS["dali_cpu"], transform)
+    with load(manifest, BACKENDS["torch"], transform) as loader:
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("backend", OTHERS)

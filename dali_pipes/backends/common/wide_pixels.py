@@ -5,26 +5,80 @@ cropped, resized by Pillow in float32, cut to the range of the file where a bicu
 beyond it, and flipped.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from dali_pipes.backends.common.fork_gate import GATE
+from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.gray import WEIGHTS
 from dali_pipes.backends.common.pillow import View, check_size
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.backends.common.target_pixels import resize_values
+from dali_pipes.backends.common.view_writer import ViewWriter
+from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.image_files.wide import decode_wide
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.reader import Reader
+from dali_pipes.data.upright import upright_size
 from dali_pipes.plan.coordinates import turn_mask
+from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.system.traces import span
 
 _WHITE = 65535
 _STEP = 257  # 65535 / 255: what is one step of 8 bits in 16
 Values = NDArray[np.float32]
 
 
+class WideImages:
+    """Reads the wide images of planned batches, and writes their views into batches."""
+
+    def __init__(self, manifest: Manifest, transform: Transform):
+        self._manifest, self._transforms = manifest, views_of(transform)
+        self._functions = list(map(Functions, self._transforms))
+        self._is_upright, self._reader = transform.exif == "apply", Reader()
+
+    def places(self, planned: PlannedBatch) -> list[bool]:
+        """(N,) which images of a batch are wide."""
+        wide: list[bool] = self._manifest.take_wide(planned.ids).tolist()
+        return wide
+
+    def write(
+        self, planned: PlannedBatch, places: Iterable[int], outs: Sequence[torch.Tensor]
+    ) -> None:
+        """Writes the images at these places of a batch, which are wide, into each view's `outs`,
+        (N, C, H, W), finished but for the regions that are erased.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: it is another image than when it was scanned. A broken one raises an error
+                of almost any type.
+        """
+        writers = list(map(ViewWriter, self._transforms, self._functions, planned.views, outs))
+        for at in places:
+            number = planned.ids[at : at + 1]
+            orientation = (
+                int(self._manifest.take_orientations(number)[0]) if self._is_upright else 1
+            )
+            extent = self._manifest.extent(number[0])
+            requests = [writer.decode_request(at) for writer in writers]
+            encoded = self._reader.read(extent)
+            images = read(encoded, str(extent), requests, orientation)
+            with GATE, span("decode"):
+                for writer, image in zip(writers, images, strict=True):
+                    writer.write(at, image)
+
+    def close(self) -> None:
+        """Closes the files that stay open."""
+        self._reader.close()
+
+
 def read(
-    encoded: NDArray[np.uint8], name: str, views: Iterable[View], orientation: int = 1
+    encoded: NDArray[np.uint8], name: str, views: Sequence[View], orientation: int = 1
 ) -> Iterator[Values]:
     """(height, width, channels) float32 from 0 to 255 for each view of a wide image.
 
@@ -33,15 +87,18 @@ def read(
     Raises:
         ValueError: it is another image than when it was scanned.
     """
+    # before decoding, since a file that was replaced may be larger than any scan allows
+    with open_stored(BytesIO(encoded.data)) as image:
+        check_size(name, views[0].source, *upright_size(image.height, image.width, orientation))
+
     stored = turn_mask(decode_wide(BytesIO(encoded.data)), orientation)
-    values: Values | None = None
+    # of all views, which have one number of channels
+    channels = views[0].transform.channels
+    values = _in_channels(stored, channels)
     for view in views:
-        check_size(name, view.source, *stored.shape[:2])
-        # the same for all views, since these have one number of channels
-        values = _in_channels(stored, view.transform.channels) if values is None else values
         made = _resize_region(values, view)
-        if made.shape[2] < view.transform.channels:
-            made = made.repeat(view.transform.channels, 2)
+        if made.shape[2] < channels:
+            made = made.repeat(channels, 2)
         yield crop_and_flip(made, view.geometry, view.shape)
 
 

@@ -20,16 +20,17 @@ from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.base import EVERYTHING, Backend, DecodedBatch, Delivery
+from dali_pipes.backends.base import EVERYTHING, WIDE, Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.finish import Finisher
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
 from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_groups, to_gpu
+from dali_pipes.backends.common.wide_pixels import WideImages
 from dali_pipes.backends.dali.augment import lacking, left_to_torch
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
-from dali_pipes.backends.dali.feed import beyond_graph, plan_nodes, planned_inputs
+from dali_pipes.backends.dali.feed import beyond_graph, encoded_stand_in, plan_nodes, planned_inputs
 from dali_pipes.backends.dali.graph import decoder_options, image_graph, region_graph, uses_engine
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
@@ -74,13 +75,14 @@ class DaliBackend(Backend):
     """
 
     _config: DaliOptions
-    carries_out = EVERYTHING
+    carries_out = EVERYTHING | {WIDE}
 
     def _prepare(self) -> None:
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
         self.device_id = self._device.index if on_gpu else None
         if not self._resizes_with_torch:
             self._refuse_beyond_graph()
+            self._refuse_wide()
         self._refuse_globals_before()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
@@ -93,6 +95,7 @@ class DaliBackend(Backend):
         self._finishes_last = bool(self._lacking) or any(
             not self._resizes_with_torch or function.draws_from_globals for function in functions
         )
+        self._refuse_wide_last()
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
         self._finisher: Finisher | None = None
@@ -137,6 +140,19 @@ class DaliBackend(Backend):
                         Mention(TorchConfig),
                     )
 
+    def _refuse_wide_last(self) -> None:
+        """Refuses images of 16 bits where batches of bytes are finished by functions that draw from
+        generators of the whole process.
+        """
+        if self._manifest.has_wide and self._finishes_last:
+            raise ChoiceError(
+                type(self._config),
+                "does not decode images of 16 bits a channel for functions in augment that draw "
+                "from random, numpy.random or PyTorch's C++ code; take their random numbers from "
+                "the second argument (draws=…), or use ",
+                Mention(TorchConfig),
+            )
+
     def _refuse_globals_before(self) -> None:
         """Refuses functions on whole images, which run in threads here, that draw from generators
         of the whole process.
@@ -173,6 +189,7 @@ class DaliBackend(Backend):
             )
         if self.device_id is None:
             resizes = "; PyTorch resizes" if self._resizes_with_torch else ""
+            resizes += "; Pillow decodes and resizes those of 16 bits" * self._manifest.has_wide
             return f"DALI {__version__} on the CPU decodes {self.decoding}{resizes}{rest}"
         load = self._config.engine_load
         engine = (
@@ -241,7 +258,10 @@ class DaliBackend(Backend):
         They are delivered on the device where they arrive.
         """
         to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
-        self._finisher = Finisher(self._graph_transform, self._batch_size, threads, to_pinned)
+        wide = (
+            WideImages(self._manifest, self._graph_transform) if self._manifest.has_wide else None
+        )
+        self._finisher = Finisher(self._graph_transform, self._batch_size, threads, to_pinned, wide)
         batches = self._finisher(
             (in_work.take(number), regions) for number, regions in regions_of(pipeline)
         )
@@ -323,8 +343,11 @@ class DaliBackend(Backend):
 
         `options` are further options of DALI's Pipeline.
         """
-        if not self._manifest.whole_files:
-            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
+        if not self._manifest.whole_files or self._manifest.has_wide:
+            stand_in = encoded_stand_in() if self._manifest.has_wide else None
+            self._read_ahead = ReadAhead(
+                self._manifest, self._config.read_threads, READ_AHEAD, stand_in
+            )
 
         # conditionals are needed where the graph treats samples of one batch differently
         augments = not self._resizes_with_torch and any(

@@ -7,6 +7,7 @@ arrays batch by batch.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
+from PIL import Image
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dali_pipes.backends.common.read_ahead import ReadAhead
@@ -133,7 +135,8 @@ def planned_inputs(
     manifest: Manifest, transform: Transform, only_decodes: bool = False
 ) -> PlanInputs[PlanInput]:
     """The inputs of the image graph; with `only_decodes` those of the region graph only."""
-    inputs = _upright_inputs(manifest) if transform.exif == "apply" else _stored_inputs()
+    is_upright = transform.exif == "apply"
+    inputs = _upright_inputs(manifest) if is_upright else _stored_inputs(manifest)
     if only_decodes:
         # one for each sample, as all inputs are, though it is the batch's
         return replace(
@@ -150,10 +153,11 @@ def planned_inputs(
     return replace(inputs, ids=ids, views=each_view)
 
 
-def _stored_inputs() -> PlanInputs[PlanInput]:
+def _stored_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
     """The inputs of the region graph, if the plan is made for pixels as stored."""
     return _region_inputs(
-        lambda planned: _StoredRegion(planned.source, planned.region[:, :2], planned.region[:, 2:])
+        manifest,
+        lambda planned: _StoredRegion(planned.source, planned.region[:, :2], planned.region[:, 2:]),
     )
 
 
@@ -192,7 +196,7 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
         flip=one_of(FLIPS, _T.INT32),
         vertical_flip=one_of(VERTICAL_FLIPS, _T.INT32),
     )
-    return replace(_region_inputs(stored), turn=turn)
+    return replace(_region_inputs(manifest, stored), turn=turn)
 
 
 class _StoredRegion(NamedTuple):
@@ -203,8 +207,31 @@ class _StoredRegion(NamedTuple):
     size: NDArray[np.int64]
 
 
-def _region_inputs(stored: Callable[[PlannedBatch], _StoredRegion]) -> PlanInputs[PlanInput]:
+def encoded_stand_in() -> NDArray[np.uint8]:
+    """One pixel as a PNG, which DALI decodes in place of a wide image."""
+    file = BytesIO()
+    Image.new("RGB", (1, 1)).save(file, "PNG")
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+def _with_stand_ins(
+    planned: PlannedBatch, region: _StoredRegion, manifest: Manifest
+) -> _StoredRegion:
+    """The same regions, and of wide images that of the image that stands in for each."""
+    wide = manifest.take_wide(planned.ids)[:, None]
+    return _StoredRegion(
+        *(np.where(wide, pixels, each) for pixels, each in zip((1, 0, 1), region, strict=True))
+    )
+
+
+def _region_inputs(
+    manifest: Manifest, region_of: Callable[[PlannedBatch], _StoredRegion]
+) -> PlanInputs[PlanInput]:
     """The inputs that say which region of a stored image is decoded."""
+
+    def stored(planned: PlannedBatch) -> _StoredRegion:
+        region = region_of(planned)
+        return _with_stand_ins(planned, region, manifest) if manifest.has_wide else region
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
         image = stored(planned).image

@@ -85,7 +85,7 @@ class TorchBackend(Backend):
     def explain(self) -> str:
         workers = f"in {self._workers} processes" if self._workers else "in this process"
         decoder = _SAID[self._config.decoder]
-        wide = "; Pillow those of 16 bits" if self._manifest.has_wide else ""
+        wide = "; Pillow decodes and resizes those of 16 bits" if self._manifest.has_wide else ""
         return (
             f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}{wide}"
         )
