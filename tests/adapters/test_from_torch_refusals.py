@@ -181,6 +181,17 @@ def test_a_refusal_says_what_would_do(program, files):
     assert re.search(instead, error.value.instead)
 
 
+def test_pictures_of_16_bits(tmp_path):
+    files = [str(tmp_path / f"{at}.png") for at in range(COUNT)]
+    for at, file in enumerate(files):
+        pixels = np.full((40, 30), 999 * at, np.uint16) + np.arange(30, dtype=np.uint16)
+        Image.fromarray(pixels).save(file)
+    problem = r"what reaches ToTensor .* is a picture of 16 bits a channel .*mode I;16"
+    with pytest.raises(NotConvertibleError, match=problem) as error:
+        convert(DataLoader(Own(files, steps(v1.ToTensor()), Image.open), batch_size=4))
+    assert "Manifest.open(…, bits=16) and build_loader" in error.value.instead
+
+
 def stack_bytes(batch):
     return torch.stack([v1.functional.pil_to_tensor(image) for image, _ in batch])
 

@@ -15,6 +15,7 @@ from dali_pipes.adapters.from_torch.recording.masks import step_key
 from dali_pipes.adapters.from_torch.recording.tables import Table
 from dali_pipes.adapters.from_torch.recording.visit import (
     GRAY,
+    WIDE,
     Opened,
     TransformCall,
     Visit,
@@ -241,6 +242,13 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
 
     if before is not None and len(call.inputs) > 1:
         return _describe_pair(_first_of(call))
+
+    if before is None and call.strange == WIDE:
+        return (
+            f"what reaches {step}{place} is {WIDE} (Pillow's mode I;16), and only those of 8 bits "
+            "can be carried over",
+            "Manifest.open(…, bits=16) and build_loader load such files (docs/inputs.md)",
+        )
 
     if before is None or before.table:
         return (

@@ -49,6 +49,7 @@ _MOST_FILES = 100  # that a sample may open
 _SMALL, _MOST = 4096, 1024
 # what a picture may be that is not the decoded file, by its channels
 GRAY = {1: "one channel of gray", 3: "three channels of gray"}
+WIDE = "a picture of 16 bits a channel"
 
 
 class EndlessError(BaseException):
@@ -418,6 +419,8 @@ class Visit:
 
     def _describe_strange(self, value: Any) -> str:
         """What a picture that shows no mark is, beside the file that was opened last."""
+        if isinstance(value, Image.Image) and value.mode.startswith("I;16"):
+            return WIDE
         files = [mark.pixels for mark in self.marks if isinstance(mark.source, Opened)]
         if not files or files[-1].ndim != 3 or files[-1].dtype != np.uint8:
             return ""
