@@ -148,6 +148,13 @@ GRAPHS = {
     "a resize": {"before": [{"name": "Resize", "size": 60}, "RandomAffine"]},
     "a drawn interpolation": {"interpolation": "random"},
     "no antialiasing": {"antialias": False},
+    "what PyTorch does after it": {
+        "augment": [
+            {"name": "AutoAugment", "equalize": "torchvision"},
+            "TimmRandAugment",
+            "TimmRandomErasing",
+        ]
+    },
     "a function of images": {"augment": ["RandAugment", dp.Augment(darken), "RandomErasing"]},
     "a function of batches": {
         "augment": [dp.Augment(torch.abs, where="normalized", per="batch")],
