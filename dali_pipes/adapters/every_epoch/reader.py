@@ -149,7 +149,7 @@ class RecordedReader(ItemReader):
             for each in opened:
                 self._refuse_mode(index, each)
         return skeleton, [
-            Encoded(_source_of(each), picture.transform, picture.draws)
+            Encoded.of_known(_source_of(each), picture.transform, picture.draws)
             for each, picture in zip(opened, self._pictures, strict=True)
         ]
 
