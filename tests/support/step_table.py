@@ -27,11 +27,12 @@ PLACES = {
 # and why. A name matches the beginning of a step.
 EDGES = "edges blend with the black around the image, as torchvision's of tensors do"
 NEAREST = "at places half-way between two pixels the other one is taken"
+SOLARIZES = "Solarize inverts a value at the threshold, as torchvision's of tensors does"
 HUE = "hue is computed in floats, as torchvision's of tensors, and Pillow has 8 bits for it"
 ON_PURPOSE = {
-    "TrivialAugmentWide()": NEAREST,
-    "TrivialAugmentWide(interpolation=InterpolationMode.BILINEAR)": EDGES,
-    "AutoAugment()": NEAREST,
+    "TrivialAugmentWide()": f"{NEAREST}; {SOLARIZES}",
+    "TrivialAugmentWide(interpolation=InterpolationMode.BILINEAR)": f"{EDGES}; {SOLARIZES}",
+    "AutoAugment()": f"{NEAREST}; {SOLARIZES}",
     "RandomRotation(15)": NEAREST,
     "RandomRotation(15, InterpolationMode.BILINEAR)": EDGES,
     "ColorJitter(hue=0.1)": HUE,
