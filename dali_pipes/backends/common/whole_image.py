@@ -17,8 +17,8 @@ from dali_pipes.backends.common.plain_resize import resize_plain
 from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
 
-_METHODS = {"affine": Image.Transform.AFFINE, "perspective": Image.Transform.PERSPECTIVE}
-_NUMBERS = {"affine": 6, "perspective": 8}  # that Pillow takes
+# Pillow's method for each kind of warp, and how many numbers it takes
+WARPS = {"affine": (Image.Transform.AFFINE, 6), "perspective": (Image.Transform.PERSPECTIVE, 8)}
 
 
 def change(image: Image.Image, drawn: Sequence[DrawnStep], steps: WholeSteps) -> Image.Image:
@@ -47,8 +47,8 @@ def _change_once(image: Image.Image, drawn: DrawnStep, step: Any) -> Image.Image
         return image.resize((width, height), resample)
     if drawn.kind == "pad":
         return _pad(image, drawn)
-    numbers = drawn.numbers[: _NUMBERS[drawn.kind]].tolist()
-    method = _METHODS[drawn.kind]
+    method, count = WARPS[drawn.kind]
+    numbers = drawn.numbers[:count].tolist()
     fill = _color(drawn, image)
     return image.transform((width, height), method, numbers, resample, fillcolor=fill)
 

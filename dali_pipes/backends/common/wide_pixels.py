@@ -7,10 +7,12 @@ beyond it, and flipped.
 
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from dali_pipes.backends.common.fork_gate import GATE
 from dali_pipes.backends.common.functions import Functions
@@ -19,6 +21,7 @@ from dali_pipes.backends.common.pillow import View, check_size
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.backends.common.target_pixels import resize_values
 from dali_pipes.backends.common.view_writer import ViewWriter
+from dali_pipes.backends.common.whole_image import WARPS
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.image_files.wide import decode_wide
 from dali_pipes.data.manifest import Manifest
@@ -27,6 +30,7 @@ from dali_pipes.data.upright import upright_size
 from dali_pipes.plan.coordinates import turn_mask
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
+from dali_pipes.plan.whole.base import DrawnStep
 from dali_pipes.system.traces import span
 
 _WHITE = 65535
@@ -96,7 +100,7 @@ def read(
     channels = views[0].transform.channels
     values = _in_channels(stored, channels)
     for view in views:
-        made = _resize_region(values, view)
+        made = _resize_region(_change(values, view.before, channels), view)
         if made.shape[2] < channels:
             made = made.repeat(channels, 2)
         yield crop_and_flip(made, view.geometry, view.shape)
@@ -111,6 +115,49 @@ def _in_channels(stored: NDArray[np.uint16], channels: int) -> Values:
     # the weights of gray.py, whose sum is 65536, without its rounding
     luma = stored @ (np.array(WEIGHTS) / 65536)
     return luma.astype(np.float32)[..., None]
+
+
+def _change(values: Values, drawn: Sequence[DrawnStep], channels: int) -> Values:
+    """The values after the steps on the whole image, as whole_image.py makes them of bytes."""
+    # what comes from outside the image may have a color
+    if drawn and values.shape[2] < channels:
+        values = values.repeat(channels, 2)
+    for step in drawn:
+        if step.happens:
+            values = _change_once(values, step).clip(0, _WHITE)
+    return values
+
+
+def _change_once(values: Values, drawn: DrawnStep) -> Values:
+    height, width = drawn.size.tolist()
+    if drawn.kind in ("resize", "plain_resize"):
+        is_smooth = drawn.kind == "resize"
+        return resize_values(values, (height, width), drawn.interpolation, is_smooth)
+
+    # three equal numbers for one channel
+    fill = [_STEP * each for each in drawn.fill]
+    if drawn.kind == "pad":
+        left, top, right, bottom = drawn.numbers[:4].astype(int).tolist()
+        mode: Any = drawn.padding_mode
+        planes = []
+        for at, value in zip(range(values.shape[2]), fill, strict=False):
+            options = {"constant_values": value} if mode == "constant" else {}
+            plane = np.pad(values[..., at], ((top, bottom), (left, right)), mode, **options)
+            planes.append(plane)
+        return np.stack(planes, 2)
+
+    method, count = WARPS[drawn.kind]
+    warp = (width, height), method, drawn.numbers[:count].tolist()
+    resample = Image.Resampling[drawn.interpolation.upper()]
+    planes = [
+        np.asarray(
+            Image.fromarray(np.ascontiguousarray(values[..., at])).transform(
+                *warp, resample, fillcolor=fill[at]
+            )
+        )
+        for at in range(values.shape[2])
+    ]
+    return np.stack(planes, 2)
 
 
 def _resize_region(values: Values, view: View) -> Values:

@@ -270,20 +270,15 @@ class Transform(Options, ABC):
         without = "or read the images without bits=16"
         if self.dtype == "uint8":
             raise OptionError(type(self), f"dtype is uint8, {why}; set dtype to fp32, {without}")
-        if self.has_steps_before:
-            raise OptionError(
-                type(self),
-                f"before changes images of 8 bits, {why}; leave it empty, {without}",
-            )
-
         policies: list[Any] = [each for view in views for each in view.augmenter.operations]
         names = [policy.name for policy in policies if policy.slots]
         functions = [each for view in views for each in view.augmenter.functions]
         names += [each.title for each in functions if each.where == "uint8"]
-        if names:
+        named = [f"augment: {name}" for name in names]
+        named += [f"before: {each.title}" for view in views for each in view.functions_before]
+        if named:
             raise OptionError(
-                type(self),
-                f"augment: {names[0]} changes images of 8 bits, {why}; leave it out, {without}",
+                type(self), f"{named[0]} changes images of 8 bits, {why}; leave it out, {without}"
             )
 
     @property
