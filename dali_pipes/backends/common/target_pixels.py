@@ -62,7 +62,7 @@ def _with_room(values: Values, fill: float) -> Values:
 def resize_values(values: Values, to: Pair, interpolation: str, antialias: bool) -> Values:
     """(*to, C) of values, (H, W, C), in whole numbers of 8 bits, or in float32."""
     if not antialias:
-        return _resize_plain(values, to)
+        return _resize_plain(values, to, interpolation)
     if values.dtype == np.float32 and values.shape[2] > 1:
         # Pillow has no colors in float32
         planes = [_resize(values[..., [at]], to, interpolation) for at in range(values.shape[2])]
@@ -80,12 +80,13 @@ def _resize(values: Values, to: Pair, interpolation: str) -> Values:
     return np.asarray(image.resize((to[1], to[0]), method)).reshape(*to, values.shape[2])
 
 
-def _resize_plain(values: Values, to: Pair) -> Values:
-    """The bilinear resize of the four nearest values."""
+def _resize_plain(values: Values, to: Pair, interpolation: str) -> Values:
+    """The resize of the nearest values, four of them if it is bilinear and sixteen if bicubic."""
     if values.dtype == np.uint8:
-        return resize_plain(values, to)  # OpenCV's
+        return resize_plain(values, to, interpolation == "bicubic")  # OpenCV's
+    # PyTorch's cubic filter is OpenCV's too
     planes = torch.from_numpy(np.ascontiguousarray(values)).permute(2, 0, 1)[None]
-    resized = torch.nn.functional.interpolate(planes, to, mode="bilinear", align_corners=False)
+    resized = torch.nn.functional.interpolate(planes, to, mode=interpolation, align_corners=False)
     return resized[0].permute(1, 2, 0).numpy()
 
 
