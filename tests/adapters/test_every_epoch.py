@@ -75,15 +75,15 @@ def assert_equal(one, other, mean=0.0):
             assert left == right
 
 
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_programs_are_the_same_on_both_backends_with_and_without_workers(files, program):
+def test_programs_are_the_same_on_both_backends_with_workers(files, program, workers):
     dataset = PROGRAMS[program](*files)
     expected = batches(convert(old(dataset), check=True), epochs=2)
     assert len(expected) == 2 * (len(dataset) // 4)
-    for workers in (2, 4):
-        found = batches(convert(old(dataset, workers=workers), CPU), epochs=2)
-        for one, other in zip(found, expected, strict=True):
-            assert_equal(one, other, mean=0.1)
+    found = batches(convert(old(dataset, workers=workers), CPU), epochs=2)
+    for one, other in zip(found, expected, strict=True):
+        assert_equal(one, other, mean=0.1)
 
     # the second epoch is another one
     with pytest.raises(AssertionError):
@@ -102,7 +102,7 @@ def test_a_batch_has_the_old_structure(files, program):
             assert (left.dtype, left.shape) == (right.dtype, right.shape)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_share_what_one_process_loads(files, ranks):
     dataset, options = Triplet(*files), {"drop_last": False}
     whole = batches(convert(old(dataset, 6, **options), rank=dp.Rank()), epochs=2)
@@ -176,6 +176,7 @@ def test_killed_and_resumed_on_another_backend(files, tmp_path):
 # distributions
 
 
+@pytest.mark.slow
 def test_partners_and_values_are_distributed_as_they_were(files):
     """What is drawn in 300 epochs of the old and of the new loader, by the test of χ²."""
 
