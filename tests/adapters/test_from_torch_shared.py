@@ -3,6 +3,7 @@ is seen, and what was written into them is undone.
 """
 
 import argparse
+import sys
 import threading
 import weakref
 from contextlib import suppress
@@ -129,6 +130,145 @@ READ = {
 def test_a_step_that_is_told_a_rare_label(how, files):
     with pytest.raises(NotConvertibleError, match=r"it reads .*, which the data set changes"):
         Conversion.of(DataLoader(Rarely(files, how, with_step(READ[how])), 4))
+
+
+def tell(tint, is_other):
+    tint.is_other = is_other
+
+
+class Teller:
+    def __call__(self, is_other):
+        RARE_TINT.is_other = is_other
+
+
+class RarelyByOtherNames(Own):
+    """Stores what the step reads by a name of its own for it, by `store`."""
+
+    store = None
+
+    def __init__(self, files, sample):
+        super().__init__(files, sample)
+        self.tint, self.tints, self.teller = RARE_TINT, [RARE_TINT], Teller()
+
+    @property
+    def note(self):
+        return None
+
+    @note.setter
+    def note(self, is_other):
+        tell(RARE_TINT, is_other)
+
+    def __getitem__(self, index):
+        type(self).store(self, index > 10**6)
+        return self.sample(Image.open(self.files[index]).convert("RGB")), index
+
+
+def by_local(self, is_other):
+    tint = RARE_TINT
+    tint.is_other = is_other
+
+
+def by_local_of_attribute(self, is_other):
+    me = self
+    tint, _ = me.tint, 1
+    tint.is_other = is_other
+
+
+def by_walrus(self, is_other):
+    (_tint := RARE_TINT).is_other = is_other
+
+
+def by_one_of_two(self, is_other):
+    tint = RARE_TINT if is_other else self.tint
+    tint.is_other = is_other
+
+
+def by_loop(self, is_other):
+    for tint in self.tints:
+        tint.is_other = is_other
+
+
+def by_item(self, is_other):
+    self.tints[0].is_other = is_other
+
+
+def by_default(self, is_other, tint=RARE_TINT):
+    tint.is_other = is_other
+
+
+def by_dict(self, is_other):
+    vars(RARE_TINT)["is_other"] = is_other
+
+
+def by_update(self, is_other):
+    RARE_TINT.__dict__.update(is_other=is_other)
+
+
+def by_getattr(self, is_other):
+    getattr(self, "tint").is_other = is_other  # noqa: B009
+
+
+def by_closure():
+    kept = RARE_TINT
+
+    def store(self, is_other):
+        tint = kept
+        tint.is_other = is_other
+
+    return store
+
+
+OTHER_NAMES = {
+    **{each.__name__: each for each in (by_local, by_local_of_attribute, by_walrus, by_one_of_two)},
+    **{each.__name__: each for each in (by_loop, by_item, by_default, by_dict, by_update)},
+    **{each.__name__: each for each in (by_getattr,)},
+    "by_closure": by_closure(),
+    "by_argument": lambda self, is_other: tell(self.tint, is_other),
+    "by_property": lambda self, is_other: setattr(self, "note", is_other),
+    "by_call": lambda self, is_other: self.teller(is_other),
+}
+
+
+def by_globals(self, is_other):
+    globals()["IS_OTHER"] = is_other
+
+
+def by_update_of_globals(self, is_other):
+    globals().update(IS_OTHER=is_other)
+
+
+def by_module(self, is_other):
+    sys.modules[__name__].IS_OTHER = is_other
+
+
+def by_setattr(self, is_other):
+    setattr(sys.modules[__name__], "IS_OTHER", is_other)  # noqa: B010
+
+
+GLOBAL = {each.__name__: each for each in (by_globals, by_update_of_globals, by_module, by_setattr)}
+
+
+@pytest.mark.parametrize("how", OTHER_NAMES | GLOBAL)
+def test_a_step_that_is_told_a_rare_label_by_another_name(how, files, monkeypatch):
+    monkeypatch.setattr(RarelyByOtherNames, "store", (OTHER_NAMES | GLOBAL)[how])
+    step = READ["global" if how in GLOBAL else "attribute"]
+    with pytest.raises(NotConvertibleError, match=r"it reads .*, which the data set changes"):
+        Conversion.of(DataLoader(RarelyByOtherNames(files, with_step(step)), 4))
+
+
+def by_own_objects(self, is_other):
+    tint = RareTint()
+    tint.is_other = is_other
+    kept = dict(RARE)
+    kept["is_other"] = is_other
+    tell(RareTint(), is_other)
+
+
+def test_what_is_stored_in_new_objects_is_not_told(files, monkeypatch):
+    monkeypatch.setattr(RarelyByOtherNames, "store", by_own_objects)
+    for how in ("attribute", "key"):
+        loader = DataLoader(RarelyByOtherNames(files, with_step(READ[how])), 4)
+        assert Conversion.of(loader).transform.augmenter.functions
 
 
 class Method(Own):

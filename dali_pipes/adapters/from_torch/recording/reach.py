@@ -89,8 +89,10 @@ def _held_by(value: Any, names: set[str] | None, reached: Reached) -> Iterator[A
         yield from (value.__func__, value.__self__)
     elif is_a(value, functools.partial):
         yield from (value.func, value.args, value.keywords)
-    elif is_a(value, (staticmethod, classmethod, property)):
-        yield value.fget if is_a(value, property) else value.__func__
+    elif is_a(value, property):
+        yield from (value.fget, value.fset)
+    elif is_a(value, (staticmethod, classmethod)):
+        yield value.__func__
     elif is_a(value, type):
         for kind in value.__mro__:
             yield from _members_of(kind, names)
@@ -258,7 +260,9 @@ def find_read(steps: Iterable[Any], changed: set[tuple[int, str]]) -> str | None
 
     modules = [each for each in reached.objects.values() if is_a(each, ModuleType)]
     holders = reached.objects.keys() | reached.cells | {id(vars(each)) for each in modules}
+    spaces = {at for at, _ in reached.globals}
     for at, name in changed:
-        if (at, name) in reached.globals or (at in holders and (not name or name in names)):
+        is_read = (at, name) in reached.globals or (not name and at in spaces)
+        if is_read or (at in holders and (not name or name in names)):
             return name or "a variable of a function"
     return None
