@@ -78,6 +78,9 @@ def read_state(
             else f"go on with the start of this state's epoch by set_epoch({epoch})"
         )
         what = f"cannot resume, since these have changed: {', '.join(changed)}{images}"
+        # what masks mean is a part of the state since 0.3
+        if {"masks_upright", "mask_values"} & (now.keys() - then.keys()):
+            what += " (an earlier version saved the state without it)"
         raise ConfigError(f"{what}; restore them, or {instead}")
 
     # states are made between two global batches

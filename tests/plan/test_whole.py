@@ -6,6 +6,8 @@ import albumentations as A
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from torchvision import transforms as v1
 from torchvision.transforms import InterpolationMode, v2
@@ -17,7 +19,7 @@ from dali_pipes.backends.common.whole_image import change
 from dali_pipes.plan.geometry import BEFORE_DRAW
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.plan import Plan
-from dali_pipes.plan.whole import STEPS, check_steps, draw_steps
+from dali_pipes.plan.whole import STEPS, check_steps, draw_steps, smallest_sizes
 from dali_pipes.plan.whole.resize import WholeResize
 
 BILINEAR = InterpolationMode.BILINEAR
@@ -233,7 +235,7 @@ def array_after(step, picture, seed):
     sizes = np.array([[picture.height, picture.width]])
     drawn = draw_steps(steps, sizes, Draws(seed, 0, np.array([0])))
     changed = np.asarray(change(picture, [each.take(0) for each in drawn], steps))
-    least = steps[0].smallest(sizes)[0]
+    least = smallest_sizes(steps, sizes)[0]
     assert changed.shape[:2] == tuple(drawn[-1].size[0]) and (changed.shape[:2] >= least).all()
     return changed
 
@@ -388,3 +390,35 @@ def test_degenerate_corners_have_numbers():
     )
     assert np.isfinite(drawn[0].numbers).all()
     assert torch.from_numpy(drawn[0].size).eq(1).all()
+
+
+_SIZING = [
+    {"name": "RandomRotate90"},
+    {"name": "Transpose", "p": 0.5},
+    {"name": "Resize", "size": 64, "side": "longer", "rounding": "nearest"},
+    {"name": "Resize", "size": 40},
+    {"name": "Resize", "size": (30, 50), "p": 0.5},
+    {"name": "Resize", "size": 90, "side": "longer", "p": 0.5},
+    {"name": "Pad", "min_size": 80, "missing": "twice"},
+    {"name": "Pad", "min_size": (70, 20), "missing": "halved", "p": 0.5},
+    {"name": "Pad", "padding": 7},
+    {"name": "RandomSizedCrop", "min_max_height": (20, 90), "w2h_ratio": 0.7},
+    {"name": "RandomRotation", "degrees": 180, "expand": True},
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(_SIZING), min_size=1, max_size=5),
+    st.tuples(st.integers(4, 300), st.integers(4, 300)),
+)
+def test_no_image_becomes_smaller_than_the_smallest(steps, size):
+    """A random crop that relies on it would be black outside of the image."""
+    steps, count = check_steps("before", steps), 300
+    sizes = np.tile(np.array([size]), (count, 1))
+    least = smallest_sizes(steps, sizes[:1])[0]
+    drawn = draw_steps(steps, sizes, Draws(3, 0, np.arange(count)))[-1].size
+    assert (drawn >= least).all()
+    # and nothing is refused that could be made where one size comes out
+    if all(step.p == 1 and step.has_one_size for step in steps) and "QuarterTurn" not in str(steps):
+        assert (drawn == least).all()

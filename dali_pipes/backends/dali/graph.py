@@ -189,16 +189,14 @@ def _finished_graph(
 
 def _whole_step(image: DataNode, inputs: WholeInputs[DataNode], channels: int) -> DataNode:
     if inputs.corner is not None:
+        # beyond the mirror images there is nothing, and black would be silently wrong
+        beyond: dict[str, Any] = {"out_of_bounds_policy": "error"}
         if inputs.extends != "constant":
             image = _mirrored(image, inputs.extends)
-        return fn.slice(
-            image,
-            start=inputs.corner,
-            shape=inputs.size,
-            axes=[0, 1],
-            out_of_bounds_policy="pad",
-            fill_values=list(map(float, inputs.fill[:channels])),
-        )
+        else:
+            fill = list(map(float, inputs.fill[:channels]))
+            beyond = {"out_of_bounds_policy": "pad", "fill_values": fill}
+        return fn.slice(image, start=inputs.corner, shape=inputs.size, axes=[0, 1], **beyond)
     if inputs.matrix is None:
         return fn.resize(image, size=inputs.size, **_filter(inputs.interpolation, inputs.antialias))
     # without a fill, DALI repeats the edges

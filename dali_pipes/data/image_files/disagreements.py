@@ -56,11 +56,7 @@ def find_disagreement(image: Image.Image, file: BinaryIO, size: int) -> str | No
 
     match image.format:
         case "PNG":
-            return (
-                None
-                if _has_end(file, size)
-                else "PNG without its end (IEND); copy it again, or save it again"
-            )
+            return find_missing_end(file, size)
         case "WEBP":
             return (
                 None
@@ -177,14 +173,16 @@ def _check_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str |
     return None
 
 
-def _has_end(file: BinaryIO, size: int) -> bool:
-    """Whether a PNG has its last chunk, IEND.
+def find_missing_end(file: BinaryIO, size: int) -> str | None:
+    """Returns that a PNG lacks its last chunk, IEND; None: it has it.
 
     It is usually in the last twelve bytes, which saves looking at each chunk.
     """
     file.seek(max(0, size - 12))
     last = file.read(12)
-    return last[4:8] == b"IEND" or any(name == b"IEND" for name in _png_chunks(file))
+    if last[4:8] == b"IEND" or any(name == b"IEND" for name in _png_chunks(file)):
+        return None
+    return "PNG without its end (IEND); copy it again, or save it again"
 
 
 def _png_chunks(file: BinaryIO) -> Iterator[bytes]:

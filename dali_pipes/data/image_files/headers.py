@@ -12,13 +12,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from stat import S_ISDIR as is_folder
 from stat import S_ISREG as is_regular
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
 from dali_pipes.checks import check_choice, describe_value
 from dali_pipes.data.image_files.decoders import FORMATS, find_refusal
-from dali_pipes.data.image_files.disagreements import find_disagreement
+from dali_pipes.data.image_files.disagreements import find_disagreement, find_missing_end
 from dali_pipes.data.image_files.stored import open_any, orientation_of
 from dali_pipes.data.image_files.wide import (
     WIDE_FORMATS,
@@ -204,7 +204,9 @@ def examine(
                 problem = more_bits_problem(image)
             if judge and not problem:
                 problem = (
-                    wide_problem(image) if takes_wide else find_disagreement(image, file, size)
+                    _find_wide_problem(image, file, size)
+                    if takes_wide
+                    else find_disagreement(image, file, size)
                 )
             format = WIDE_FORMATS[format] if takes_wide else format
 
@@ -272,6 +274,13 @@ def _subsampling(image: Image.Image) -> str:
         return "gray"
     _, chroma_wide, chroma_high, _ = chroma[0]
     return _SUBSAMPLINGS.get((wide / chroma_wide, high / chroma_high), "other")
+
+
+def _find_wide_problem(image: Any, file: Any, size: int) -> str | None:
+    """Why an image of 16 bits cannot be used; None: it can."""
+    if problem := wide_problem(image):
+        return problem
+    return find_missing_end(file, size) if image.format == "PNG" else None
 
 
 def _find_problem(height: int, width: int, format: str, max_pixels: int) -> str | None:

@@ -111,7 +111,7 @@ def read_set(
     names = known if names and len(names) <= len(known) else names
 
     result = ImageTable.from_table(root, names, made)
-    result = result.with_facts(reading=note_reading(NO_TARGETS, with_labels, options))
+    result = result.with_facts(reading=note_reading(NO_TARGETS, with_labels, options, check.bits))
     return finish(result, classes, strict)
 
 

@@ -21,6 +21,7 @@ from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import RandomTransform, check_size, shape_of
 from dali_pipes.plan.whole import smallest_sizes
 from dali_pipes.plan.whole.pad import four_sides
+from dali_pipes.plan.whole.resize import WholeResize
 
 _CHECK_CHUNK = 2**20  # images whose sizes are checked at once
 
@@ -92,12 +93,13 @@ class RandomCropTransform(RandomTransform):
         if self.pad_if_needed or (self.resize is not None and (needed <= self.resize).all()):
             return
 
+        resized = [] if self.resize is None else [WholeResize(size=self.resize)]
         # in chunks: the sizes take 16 bytes an image
         first, count = 0, 0
         for start in range(0, len(manifest), _CHECK_CHUNK):
             ids = np.arange(start, min(start + _CHECK_CHUNK, len(manifest)))
             sizes = manifest.take_sizes(ids, upright=self.exif == "apply")
-            sizes = resize_sizes(smallest_sizes(self.before, sizes), self.resize)
+            sizes = smallest_sizes([*self.before, *resized], sizes)
             small = ids[(sizes < needed).any(axis=1)]
             first, count = first if count or not len(small) else int(small[0]), count + len(small)
 

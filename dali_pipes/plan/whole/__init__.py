@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from dali_pipes.checks import describe_value
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment
@@ -40,6 +42,7 @@ STEPS: dict[str, tuple[type[Any], dict[str, Any]]] = {
 }
 WholeSteps = Sequence[WholeStep | Augment]
 _WITH_OPTIONS = "one with options is a mapping of its name and of them"
+_MOST_SIZES = 64  # that images may have by random steps
 _MOST = (2**15 - BEFORE_DRAW) // DRAWS  # geometry.py has the draws from 2**15 on
 
 
@@ -78,11 +81,23 @@ def draw_steps(steps: WholeSteps, sizes: Int, draws: Draws) -> tuple[DrawnStep, 
 
 
 def smallest_sizes(steps: WholeSteps, sizes: Int) -> Int:
-    """(N, 2) the smallest heights and widths that the steps may make of images of `sizes`."""
+    """(N, 2) heights and widths than which the steps make none smaller of images of `sizes`."""
+    # all sizes that images may have so far, as long as these are few
+    possible, is_exact = [sizes], True
     for step in steps:
-        if isinstance(step, WholeStep):
-            sizes = step.smallest(sizes)
-    return sizes
+        if not isinstance(step, WholeStep):
+            continue
+        if isinstance(step, (WholeQuarterTurn, WholeTranspose)):
+            possible += [each[:, ::-1] for each in possible]
+        elif is_exact and step.has_one_size:
+            made = [step.smallest(each) for each in possible]
+            possible = made if step.p == 1 else possible + made
+        else:
+            least = np.minimum.reduce(possible)
+            possible, is_exact = [step.least(least)], False
+        if len(possible) > _MOST_SIZES:
+            possible, is_exact = [np.minimum.reduce(possible)], False
+    return np.minimum.reduce(possible)
 
 
 def _ranges_of(step: WholeStep | Augment) -> int:

@@ -84,8 +84,19 @@ class WholeStep(Options, ABC):
         check_options(self)
 
     def smallest(self, source: Int) -> Int:
-        """(N, 2) the smallest heights and widths that may become of images of `source`."""
+        """(N, 2) the smallest heights and widths that images of `source` get if it happens."""
         return source
+
+    @property
+    def has_one_size(self) -> bool:
+        """Whether `smallest` is the one size that becomes of an image if the step happens."""
+        return True
+
+    def least(self, source: Int) -> Int:
+        """(N, 2) heights and widths that are not above those of any image that is at least as high
+        and as wide as `source`.
+        """
+        return self.smallest(source)
 
     @abstractmethod
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:

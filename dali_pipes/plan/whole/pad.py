@@ -43,7 +43,19 @@ class WholePad(WholeStep):
         return four_sides(self.padding)
 
     def smallest(self, source: Int) -> Int:
-        return source if self.p < 1 else source + _sum_of(self.around(source))
+        return source + _sum_of(self.around(source))
+
+    def least(self, source: Int) -> Int:
+        # "twice" makes more of a smaller image, but of none less than `min_size`
+        if self.p < 1:
+            return source
+        padded = source + _sum_of(np.tile(self.sides, (len(source), 1)))
+        return padded if self.min_size is None else np.maximum(padded, self._least_size)
+
+    @property
+    def _least_size(self) -> tuple[int, int]:
+        """`min_size` as height and width; it must be given."""
+        return (self.min_size,) * 2 if isinstance(self.min_size, int) else tuple(self.min_size)
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
         happens = draws.uniform(first)[0] < self.p
@@ -59,8 +71,7 @@ class WholePad(WholeStep):
         around = np.tile(self.sides, (len(source), 1))
         if self.min_size is None:
             return around
-        least = (self.min_size,) * 2 if isinstance(self.min_size, int) else self.min_size
-        missing = np.maximum(np.array(least) - source - _sum_of(around), 0)
+        missing = np.maximum(np.array(self._least_size) - source - _sum_of(around), 0)
         if self.missing == "halved":
             first = missing // 2
             return around + np.concatenate([first, missing - first], axis=1)[:, [1, 0, 3, 2]]

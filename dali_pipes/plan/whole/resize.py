@@ -40,7 +40,12 @@ class WholeResize(WholeStep):
             )
 
     def smallest(self, source: Int) -> Int:
-        size = self._sizes(source)
+        return self._sizes(source)
+
+    def least(self, source: Int) -> Int:
+        # the longer an image is, the narrower it gets where its longer side has the size
+        least = self.size if isinstance(self.size, tuple) else (self.size,) * 2
+        size = np.tile(least if self.side == "shorter" else (1, 1), (len(source), 1))
         return size if self.p == 1 else np.minimum(size, source)
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:

@@ -80,6 +80,10 @@ class WholeSizedCrop(WholeStep):
     min_max_height: Any = option((224, 224), _check_heights)
     w2h_ratio: float = option(1.0, check_number, 1e-3, 1e3)
 
+    @property
+    def has_one_size(self) -> bool:
+        return self.min_max_height[0] == self.min_max_height[1]
+
     def smallest(self, source: Int) -> Int:
         low = self.min_max_height[0]
         return np.minimum(source, [low, max(int(low * self.w2h_ratio), 1)])

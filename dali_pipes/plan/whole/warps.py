@@ -74,6 +74,10 @@ class WholeRotation(WholeStep):
     center: Any = option(None, _check_if_any, -(2**24), 2**24, 2)
     fill: Any = option((0, 0, 0), check_fill)
 
+    @property
+    def has_one_size(self) -> bool:
+        return not self.expand
+
     def smallest(self, source: Int) -> Int:
         # of a turned image no side is shorter than the shorter one
         return np.tile(source.min(axis=1, keepdims=True), 2) if self.expand else source
