@@ -394,6 +394,15 @@ class Plan:
             )
             start += len(places)
 
+    def draw_numbers(
+        self, epoch: int, step: int, ids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Kind]:
+        """The numbers, and their kind, by which the draws of this rank's samples in a step are
+        keyed: their ids, or their places in an order that repeats samples.
+        """
+        order = self._order(epoch)
+        return (self._places(step), Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
+
     def objects(self, ids: NDArray[np.int64]) -> Objects | None:
         """The objects of these samples, in pixels of the images as they are planned.
 

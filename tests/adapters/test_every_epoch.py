@@ -3,9 +3,14 @@ backend, with any number of ranks and workers, and after a resume; and distribut
 """
 
 import json
+import multiprocessing
 import random
-from collections import Counter
+import threading
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -305,6 +310,150 @@ def test_a_weighted_sampler_and_a_subset(files):
     assert batch["A_paths"] == [dataset.paths[at] for at in (2, 3, 5, 6)]
 
 
+def test_repeated_samples_differ(files):
+    """A sampler with replacement: each time the sample has random numbers of its own."""
+
+    class Drawn(Files):
+        def __getitem__(self, index):
+            return CROP(read(self.paths[index])), random.randrange(10**6)
+
+    sampler = WeightedRandomSampler([1.0] + [0.0] * 14, 40)
+    for config in (PLAIN, CPU):
+        found = batches(convert(old(Drawn(*files), shuffle=None, sampler=sampler), config))
+        images = torch.cat([each[0] for each in found]).flatten(1)
+        assert len(images.unique(dim=0)) == 40
+        assert len(torch.cat([each[1] for each in found]).unique()) == 40
+
+
+def test_many_tensors_a_sample_need_no_descriptors(files):
+    class Small(Files):
+        def __len__(self):
+            return 600
+
+        def __getitem__(self, index):
+            image = CROP(read(random.choice(self.paths)))
+            return image, torch.tensor(index), torch.rand(3), torch.rand(2, dtype=torch.bfloat16)
+
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
+    try:
+        (batch,) = batches(convert(old(Small(*files), 600, workers=1)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert batch[1].sort().values.tolist() == list(range(600))
+
+
+@dataclass
+class Later:
+    """A sample whose __init__ does something."""
+
+    picture: Any
+    label: int
+
+    def __post_init__(self):
+        self.label += 1
+
+
+def test_containers_are_not_made_anew(files):
+    class Contained(Files):
+        def __getitem__(self, index):
+            made = defaultdict(list, index=index)
+            return Later(CROP(read(random.choice(self.paths))), index), made
+
+    def collate(samples):
+        return [(each.label, made["index"], made["missing"]) for each, made in samples]
+
+    found = batches(convert(old(Contained(*files), shuffle=False, collate_fn=collate)))
+    assert [row for batch in found for row in batch] == [(at + 1, at, []) for at in range(12)]
+
+
+def test_caches_of_tables_stay(files):
+    """Only caches of pictures are emptied; this one would be read anew for each sample."""
+    calls = []
+
+    @lru_cache
+    def table():
+        calls.append(1)
+        return list(range(100))
+
+    class Looking(Files):
+        def __getitem__(self, index):
+            return CROP(read(random.choice(self.paths))), table()[index]
+
+    dataset = Looking(*files)
+    batches(convert(old(dataset)), epochs=2)
+    # some of the visits with true pictures empty them
+    assert len(calls) < 60
+
+
+def test_the_programs_data_set_stays_as_it_was(files):
+    """What a data set keeps from sample to sample would come from noise."""
+    dataset = Remembering(*files)
+    batches(convert(old(dataset), allow_state=True), epochs=3)
+    assert dataset.sizes == {}
+
+
+def test_two_loaders_in_two_threads(files):
+    """Both run their items in this process, and nothing stays patched."""
+    code, found = Image.open.__code__, []
+
+    expected = batches(convert(old(Triplet(*files))), epochs=3)
+    loaders = [convert(old(Triplet(*files))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda each=each: found.append(batches(each, 3)))
+        for each in loaders
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert Image.open.__code__ is code
+    assert len(found) == 2
+    for each in found:
+        for one, other in zip(each, expected, strict=True):
+            assert_equal(one, other)
+
+
+def test_the_workers_know_the_data_set(files):
+    class Asking(Files):
+        def __getitem__(self, index):
+            info = torch.utils.data.get_worker_info()
+            paths = info.dataset.paths if info else self.paths
+            return CROP(read(random.choice(paths))), index
+
+    assert len(batches(convert(old(Asking(*files), workers=1)))) == 3
+
+
+def test_the_check_leaves_the_collate_function_as_it_was(files):
+    class Collate:
+        calls = 0
+
+        def __call__(self, samples):
+            self.calls += 1
+            return torch.stack([each[0] for each in samples])
+
+    collate = Collate()
+
+    class Plain(Files):
+        def __getitem__(self, index):
+            return EVAL(read(random.choice(self.paths))), index
+
+    convert(old(Plain(*files), collate_fn=collate), check=True).close()
+    assert collate.calls == 0
+
+
+def test_gray_pictures(files):
+    class Gray(Files):
+        def __getitem__(self, index):
+            with Image.open(random.choice(self.paths)) as image:
+                return CROP(image.convert("L")), index
+
+    for images, _ in batches(convert(old(Gray(*files)), check=True)):
+        assert images.shape == (4, 1, 16, 16)
+
+
 def test_pictures_as_bytes_in_memory(files):
     """Encoded bytes that are in no file of their own go to the backend as they are."""
 
@@ -404,6 +553,74 @@ class HalfShared(Files):
         return out
 
 
+class ByLargeFiles(Files):
+    """Code that one large file alone shows, which is none of those that are tried."""
+
+    def __init__(self, paths, labels):
+        super().__init__(paths, labels)
+        self.paths = [*self.paths[:13] * 100, str(Path(paths[0]).with_name("large.png"))]
+        if not Path(self.paths[-1]).exists():
+            Image.new("RGB", (2100, 60)).save(self.paths[-1])
+
+    def __getitem__(self, index):
+        image = read(self.paths[-1 if index == 773 else index])
+        if image.width > 2048:
+            image = image.crop((0, 0, 900, 60))
+        return CROP(image), random.random()
+
+
+class InBatch(Files):
+    def __getitem__(self, index):
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices):
+        return [(CROP(read(self.paths[at])), random.choice(indices)) for at in indices]
+
+
+class OtherStep(Files):
+    """What the crop of one picture draws, the flip of the other draws, too."""
+
+    def __getitem__(self, index):
+        seed, out = random.randrange(2**31), []
+        for steps in (CROP, v1.Compose([*EVAL.transforms[:2], *CROP.transforms[1:]])):
+            torch.manual_seed(seed)
+            out.append(steps(read(self.paths[random.randrange(len(self))])))
+        return out
+
+
+class SometimesShared(Files):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        seed, out = random.randrange(2**31), []
+        for _ in range(2):
+            if index % 10 == 5:
+                torch.manual_seed(seed)
+            out.append(CROP(read(random.choice(self.paths))))
+        return out
+
+
+class Curriculum(Files):
+    def __init__(self, paths, labels):
+        super().__init__(paths, labels)
+        self.stage = multiprocessing.Value("i", 0)
+
+    def __getitem__(self, index):
+        return CROP(read(random.choice(self.paths))), self.stage.value
+
+
+class SizesOfNoise(Files):
+    def __init__(self, paths, labels):
+        super().__init__(paths, labels)
+        self.sizes = {}
+
+    def __getitem__(self, index):
+        image = read(self.paths[index])
+        self.sizes.setdefault(index, image.size)
+        return CROP(image), torch.tensor(self.sizes[index]), random.random()
+
+
 class Masks(Files):
     def __getitem__(self, index):
         path = random.choice(self.paths)
@@ -421,6 +638,9 @@ REFUSED = {
     OtherSteps: "is something else than to the first sample",
     OwnPixels: "code of its own changes it|is something else than to the first sample",
     HalfShared: "share the random numbers of some steps",
+    InBatch: "__getitems__",
+    OtherStep: "share the random numbers of some steps",
+    Curriculum: "a value that processes share",
     Masks: "depends on pixels|differs|depends on the pixels",
 }
 
@@ -429,6 +649,21 @@ REFUSED = {
 def test_what_cannot_be_exact_is_refused_by_name(files, kind):
     with pytest.raises(NotConvertibleError, match=REFUSED[kind]):
         convert(old(kind(*files)))
+
+
+def test_state_that_comes_from_pictures_is_refused(files):
+    with pytest.raises(NotConvertibleError, match="depends on the pixels, or on the size"):
+        convert(old(SizesOfNoise(*files)), allow_state=True)
+
+
+LATER = {ByLargeFiles: "is not the decoded file", SometimesShared: "share the random numbers"}
+
+
+@pytest.mark.parametrize("kind", LATER, ids=lambda kind: kind.__name__)
+def test_what_few_samples_show_is_seen(files, kind):
+    """When it is converted, if these are among those that are tried, or in the epoch."""
+    with pytest.raises(NotConvertibleError, match=f"{LATER[kind]}|made in another way"):
+        batches(convert(old(kind(*files))))
 
 
 def test_state_on_which_nothing_depends_is_allowed(files):

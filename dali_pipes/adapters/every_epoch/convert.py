@@ -4,6 +4,7 @@ order → trace of some items → transforms → a loader of items (adapters/ite
 the data set → the old collate function
 """
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -134,7 +135,7 @@ def convert_every_epoch(
     transforms = [replace(reading.built(lambda: None), exif=exif) for reading in readings]
     pictures = _list_pictures(trace, transforms)
     output = EveryEpochOutput(_output_of(trace, transforms, collate))
-    reader = RecordedReader(recorder, trace, indices, pictures)
+    reader = RecordedReader(recorder, trace, dataset, indices, pictures)
 
     def build(workers: ItemWorkers, **options: Any) -> ItemLoader:
         return build_items(
@@ -149,7 +150,7 @@ def convert_every_epoch(
             max_bad_fraction=0.01,
             device=device,
             reader=reader,
-            fill=RecordedBatch,
+            fill=_fill,
         )
 
     found = "not checked"
@@ -182,6 +183,12 @@ def convert_every_epoch(
         HeldState(dataset, sampler_of(dataloader), seen.moving),
     )
     return loader, conversion, found
+
+
+def _fill(skeletons: Any, pictures: list[Any], device: torch.device) -> RecordedBatch:
+    # what a worker has run comes as bytes
+    known = pickle.loads(skeletons) if isinstance(skeletons, bytes) else skeletons
+    return RecordedBatch(known, pictures, device)
 
 
 def _refuse_unfit(loader: Any) -> None:

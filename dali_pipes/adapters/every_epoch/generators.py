@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.from_torch.recording.untouched import find_generators, is_a
+from dali_pipes.adapters.from_torch.recording.untouched import Kept, find_generators, is_a
 
 _STRIDE = 0x9E3779B97F4A7C15  # any large odd number: each generator gets a seed of its own
 
@@ -21,7 +21,10 @@ def find_own_generators(dataset: Any, steps: list[Any]) -> list[Any]:
     """
     shared = {id(random._inst), id(np.random.mtrand._rand), id(torch.default_generator)}
     shared |= {id(each) for step in steps for each in find_generators(step)}
-    return [each for each in find_generators(dataset) if id(each) not in shared]
+    # those of the program's modules and classes, too
+    held = {id(each): each for each in Kept.of(dataset).generators}
+    held |= {id(each): each for each in find_generators(dataset)}
+    return [each for each in held.values() if id(each) not in shared]
 
 
 def seed_own(generators: list[Any], seed: int) -> None:

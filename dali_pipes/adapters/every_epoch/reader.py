@@ -8,18 +8,22 @@ Nothing is decoded, and no step of a transform is carried out. It is used in the
 """
 
 import os
+import pickle
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import get_worker_info
 
 from dali_pipes.adapters.every_epoch.generators import seed_own
-from dali_pipes.adapters.every_epoch.trace import ItemTrace
+from dali_pipes.adapters.every_epoch.trace import ItemTrace, done_of
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, get_sample
 from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
@@ -29,6 +33,7 @@ from dali_pipes.adapters.from_torch.recording.untouched import (
     find_caches,
     forget,
     generator_state,
+    light_copy,
     set_generator_state,
     states_kept,
     used,
@@ -41,13 +46,15 @@ from dali_pipes.adapters.from_torch.recording.visit import (
     note_files,
     record,
 )
-from dali_pipes.adapters.from_torch.structure import end_of, take_apart
+from dali_pipes.adapters.from_torch.structure import Found, take_apart
 from dali_pipes.adapters.from_torch.trace import CHEAP_SIZES, describe_steps, openers_in
 from dali_pipes.adapters.items.encoded import Encoded
+from dali_pipes.adapters.items.headers import header_of
 from dali_pipes.adapters.items.run import ItemReader
 from dali_pipes.adapters.items.transform import ItemPicture
 
 _SEED = 5  # of the trace's first cheap visits, whose noise is kept
+_STRICT_TRIES = 100  # of sizes
 _MOST_FILES = 2**16  # whose modes are known to be fine
 
 
@@ -56,6 +63,7 @@ class RecordedReader(ItemReader):
     Args:
         recorder: has run the data set, and knows its steps.
         trace: what is the same for all items.
+        dataset: the program's.
         indices: the index of each item in the data set.
         pictures: of each item.
     """
@@ -64,16 +72,19 @@ class RecordedReader(ItemReader):
         self,
         recorder: Recorder,
         trace: ItemTrace,
+        dataset: Any,
         indices: Sequence[Any],
         pictures: list[ItemPicture],
     ):
         self._recorder, self._trace, self._seen = recorder, trace, trace.seen
-        self._indices, self._pictures = indices, pictures
+        self._dataset, self._indices, self._pictures = dataset, indices, pictures
         self._supply = Supply(size=CHEAP_SIZES[0], modes=trace.seen.file_modes, keeps_data=True)
         # what visits did that is known to be right, and which file each picture has then
         self._files = dict(trace.files)
-        self._openers = {openers_in(events) for events, _ in trace.files}
+        self._openers = {openers_in(events) for events, *_ in trace.files}
         self._fine: set[str] = set()
+        # the smallest and the largest height and width that were tried with noise as large
+        self._tried, self._tries = np.array([[2**62, 2**62], [0, 0]]), 0
         self._process = -1
         self._caches: list[Any] = []
         self._used: dict[int, tuple[int, int]] = {}
@@ -88,6 +99,8 @@ class RecordedReader(ItemReader):
     def _begin_in_worker(self) -> None:
         if self._process != os.getpid():
             self._find_caches()
+            # as in the program's own workers
+            vars(get_worker_info())["dataset"] = self._dataset
             _FOR_EVER.enter_context(openers_patched())
             _FOR_EVER.enter_context(steps_patched(self._recorder.own_steps))
 
@@ -96,7 +109,11 @@ class RecordedReader(ItemReader):
         if self._process != os.getpid():
             self._find_caches()
         own = self._recorder.own_steps
-        with states_kept(), self._generators_kept(), openers_patched(), steps_patched(own):
+        # the functions, and the random states, belong to the whole process
+        kept = _ONE_AT_A_TIME, states_kept(), self._generators_kept()
+        with ExitStack() as stack:
+            for each in (*kept, openers_patched(), steps_patched(own)):
+                stack.enter_context(each)
             yield
 
     @contextmanager
@@ -111,18 +128,44 @@ class RecordedReader(ItemReader):
     def _find_caches(self) -> None:
         note_files()
         self._process = os.getpid()
-        self._caches = find_caches()
+        # In this process the program's own data set stays as it is: what it keeps from sample to
+        # sample would come from noise. A worker has a copy that nobody else sees.
+        if not get_worker_info():
+            self._copy = light_copy(self._dataset)
+        self._caches = find_caches() if self._trace.caches_pictures else []
         self._used = used(self._caches)
 
     def seed(self, seeds: NDArray[np.uint32]) -> None:
         super().seed(seeds)
+        self._seeds = seeds
         if self._trace.generators:
             low, high = seeds[2:].tolist()
             seed_own(self._trace.generators, low | high << 32)
 
     def read(self, dataset: Any, number: int) -> tuple[Any, list[Encoded]]:
-        index, recorder = self._indices[number], self._recorder
-        visit = Visit(self._supply, recorder.keys, recorder.known, _SEED, recorder.containers)
+        index = self._indices[number]
+        dataset = dataset if get_worker_info() else self._copy
+        visit, skeleton, found = self._visit(dataset, index, self._supply)
+        done = done_of(visit, found)
+        files = self._files.get(done)
+        if files is None:
+            files = self._follow(index, Seen(visit, skeleton, found))
+            self._files[done] = files
+
+        opened = [visit.opened[file] for file in files]
+        for each in opened:
+            self._try_size(dataset, index, each, done)
+            if self._seen.modes is not None:
+                self._refuse_mode(index, each)
+        return skeleton, [
+            Encoded.of_known(_source_of(each), picture.transform, picture.draws)
+            for each, picture in zip(opened, self._pictures, strict=True)
+        ]
+
+    def _visit(self, dataset: Any, index: Any, supply: Supply) -> tuple[Visit, Any, list[Found]]:
+        """Runs an item, and takes it apart."""
+        recorder = self._recorder
+        visit = Visit(supply, recorder.keys, recorder.known, _SEED, recorder.containers)
         try:
             sample = record(visit, get_sample, dataset, index)
             skeleton, found = take_apart(sample, visit)
@@ -132,26 +175,41 @@ class RecordedReader(ItemReader):
             # no cache may keep a picture that is none
             if self._caches:
                 forget(self._caches, self._used)
-        if visit.changed:
+            if visit.changed:
+                raise self._refusal(
+                    index,
+                    f"changes files: it {visit.changed}",
+                    "prepare the files before the training",
+                ) from None
+        return visit, skeleton, found
+
+    def _try_size(self, dataset: Any, index: Any, opened: Opened, done: Any) -> None:
+        """Runs an item once more with noise as large as its picture, if that is larger or smaller
+        than all before: code for pictures of some sizes shows itself so.
+
+        Raises:
+            NotConvertibleError: the item does something else then.
+        """
+        header = header_of(_source_of(opened))
+        size = np.array([header.height, header.width])
+        # files may be in the order of their sizes: after many, in steps of a tenth
+        slack = 1.0 if self._tries < _STRICT_TRIES else 1.1
+        is_new = (size * slack < self._tried[0]) | (size > self._tried[1] * slack)
+        if header.problem or not is_new.any():
+            return
+        self._tries += 1
+        self._tried = np.stack([np.minimum(self._tried[0], size), np.maximum(self._tried[1], size)])
+
+        self.seed(self._seeds)
+        supply = replace(self._supply, size=(header.height, header.width))
+        visit, _, found = self._visit(dataset, index, supply)
+        if done_of(visit, found) != done:
             raise self._refusal(
                 index,
-                f"changes files: it {visit.changed}",
-                "prepare the files before the training",
+                f"has a picture of {header.width} × {header.height} pixels, and is made in another "
+                "way than with a small one",
+                "treat all samples alike",
             )
-
-        done = tuple(visit.events), tuple(map(end_of, found))
-        files = self._files.get(done)
-        if files is None:
-            files = self._follow(index, Seen(visit, skeleton, found))
-            self._files[done] = files
-        opened = [visit.opened[file] for file in files]
-        if self._seen.modes is not None:
-            for each in opened:
-                self._refuse_mode(index, each)
-        return skeleton, [
-            Encoded.of_known(_source_of(each), picture.transform, picture.draws)
-            for each, picture in zip(opened, self._pictures, strict=True)
-        ]
 
     def _follow(self, index: Any, seen: Seen) -> tuple[int, ...]:
         """The file of each picture of an item that did something that none did before.
@@ -205,15 +263,43 @@ class RecordedReader(ItemReader):
             self._fine.add(source)
 
     def join(self, skeletons: list[Any], ids: NDArray[np.int64]) -> Any:
-        # the collate function joins them in the training process, where their pictures are
-        return skeletons
+        # The collate function joins them in the training process, where their pictures are. A
+        # queue of PyTorch's would send each tensor in shared memory, with a descriptor.
+        return dump(skeletons) if get_worker_info() else skeletons
 
     def _refusal(self, index: Any, problem: str, instead: str) -> NotConvertibleError:
         return NotConvertibleError(self._seen.name, f"sample {index} {problem}", instead)
 
 
+# a block of a training process; other threads may have loaders of their own
+_ONE_AT_A_TIME = threading.RLock()
 # contexts of a worker, which end with its process
 _FOR_EVER = ExitStack()
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles tensors as arrays, by value."""
+
+    def reducer_override(self, value: Any) -> Any:
+        is_plain = (
+            type(value) is torch.Tensor
+            and value.device.type == "cpu"
+            and value.layout is torch.strided
+            and value.dtype is not torch.bfloat16
+            and not value.requires_grad
+        )
+        return (_tensor_of, (value.numpy(),)) if is_plain else NotImplemented
+
+
+def _tensor_of(array: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(array.copy() if not array.flags.writeable else array)
+
+
+def dump(value: Any) -> bytes:
+    """Pickles by value: what is in it goes through a queue as it is."""
+    file = BytesIO()
+    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.getvalue()
 
 
 def _source_of(opened: Opened) -> str | bytes:

@@ -8,20 +8,24 @@ So an item that differs depends on something else, such as pixels, a counter or 
 with other random numbers files and values may differ, and steps must not.
 """
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.sharedctypes import SynchronizedBase
 from typing import Any
 
 import numpy as np
+import torch
 
 from dali_pipes.adapters.every_epoch.generators import find_own_generators, seed_own
 from dali_pipes.adapters.from_torch.chains import Chain
-from dali_pipes.adapters.from_torch.reading import refuse_unless
+from dali_pipes.adapters.from_torch.reading import is_of, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace, name_of
 from dali_pipes.adapters.from_torch.recording.made_up import BLANK, MADE_UP, SQUARE
+from dali_pipes.adapters.from_torch.recording.reach import reach
 from dali_pipes.adapters.from_torch.recording.untouched import Kept, is_a
 from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit
-from dali_pipes.adapters.from_torch.structure import first_difference
+from dali_pipes.adapters.from_torch.structure import Found, end_of, first_difference
 from dali_pipes.adapters.from_torch.trace import (
     CHEAP_SIZES,
     TRUE_SAMPLES,
@@ -51,6 +55,7 @@ class ItemTrace:
         varies: whether items have other files or values with other random numbers.
         opened: the pictures of the first item, in order: paths, or bytes.
         examples: paths of pictures that were seen.
+        caches_pictures: whether an `lru_cache` keeps pictures, and must be emptied after each item.
     """
 
     seen: Trace
@@ -60,6 +65,7 @@ class ItemTrace:
     varies: bool
     opened: list[str | bytes]
     examples: list[str]
+    caches_pictures: bool
 
 
 def trace_items(
@@ -85,14 +91,17 @@ def trace_items(
     tracer = ItemTracer(recorder, name_of(recorder.dataset), allow_state)
     tracer.kept = Kept.of(recorder.copy)
 
-    first = tracer.see_true(some[0])
+    first = tracer.ask_gray(some[0])
     accept(first.used)
     tracer.expect_first(some[0])
     tracer.leave_out_generators([step for chain in first.used for step in chain.steps])
     for index in some:
         tracer.visit_truly(index)
     tracer.refuse_epochs(recorder.dataset)
+    tracer.refuse_batches(recorder.dataset)
+    tracer.refuse_shared_memory(recorder.dataset)
     tracer.refuse_state()
+    caches_pictures = recorder.keeps_pictures(lambda: list(map(tracer.visit_again, some)))
 
     # pictures that no data set has show what depends on pixels
     for number, made_up in enumerate((*MADE_UP, *BLANK)):
@@ -123,7 +132,16 @@ def trace_items(
     )
     opened = [_source_of(first.visit.opened[chain.file]) for chain in first.used]
     examples = [each for each in tracer.paths if each]
-    return ItemTrace(seen, tracer.files, draws, tracer.generators, tracer.varies, opened, examples)
+    return ItemTrace(
+        seen,
+        tracer.files,
+        draws,
+        tracer.generators,
+        tracer.varies,
+        opened,
+        examples,
+        caches_pictures,
+    )
 
 
 class ItemTracer(Tracer):
@@ -231,13 +249,41 @@ class ItemTracer(Tracer):
             "allow_state=True",
         )
 
+    def refuse_batches(self, dataset: Any) -> None:
+        """Refuses a `__getitems__` of the program's own, which may look at the whole batch."""
+        while dataset is not None:
+            kind = type(dataset)
+            own = callable(getattr(kind, "__getitems__", None)) and not is_of(
+                dataset, "torch", "Subset"
+            )
+            refuse_unless(
+                not own or is_of(dataset, "datasets"),
+                self._name,
+                "it has a __getitems__, which may make a sample by the others of its batch",
+                "give it a __getitem__ only",
+            )
+            dataset = getattr(dataset, "dataset", None)
+
+    def refuse_shared_memory(self, dataset: Any) -> None:
+        """Refuses values that other processes change, such as a stage of the training."""
+        shared = (SynchronizedBase, ctypes._SimpleCData, ctypes.Array)
+        found = [each for each in reach([dataset]).objects.values() if is_a(each, shared)]
+        refuse_unless(
+            not found,
+            self._name,
+            "it reads a value that processes share, and samples are made ahead, before the program "
+            "changes it",
+            "make a loader for each value",
+        )
+
     def visit_cheaply(self, index: Any) -> None:
         """Visits an item with cheap noise of two sizes, as the reader of items does."""
         true = self.see_true(index)
         for seed, size in enumerate(CHEAP_SIZES, 5):
+            # what it keeps of a true picture would hide what it keeps of noise
+            self._recorder.renew_copy()
             seen = self._see_cheaply(index, Supply(size=size, modes=self.file_modes), seed)
-            if not self._allow_state:
-                self._compare(true, seen, _OF_PIXELS)
+            self._compare(true, seen, _OF_PIXELS)
             self._note_cheap(seen)
 
     def visit_noise(self, index: Any, draw: int) -> None:
@@ -251,12 +297,19 @@ class ItemTracer(Tracer):
             self._compare(visits[0], visits[1], problem)
         self._draw = 0
 
+    def visit_again(self, index: Any) -> Any:
+        """What an item does with cheap noise."""
+        seen = self._see_cheaply(index, Supply(size=CHEAP_SIZES[0], modes=self.file_modes), 5)
+        return done_of(seen.visit, seen.found)
+
     def _note_cheap(self, seen: Seen) -> None:
-        done = tuple(seen.visit.events), seen.ends
+        done = done_of(seen.visit, seen.found)
         if done not in self.files:
+            # before their numbers are changed, which belong to this visit
+            files = tuple(chain.file for chain in seen.used)
             self._expect(seen, "noise")
-            self.files[done] = tuple(chain.file for chain in seen.used)
-            self.events.add(done)
+            self.files[done] = files
+            self.events.add(done[:2])
 
     def ask_draws(self, indices: Sequence[Any]) -> list[str | None]:
         """The names of the random numbers of each picture: pictures that share those of all their
@@ -270,7 +323,7 @@ class ItemTracer(Tracer):
         made_up = SQUARE.enlarged(2 * self._ask_scale(indices[0]))
         self._hides_draws, found = False, []
         for self._draw in range(_ASKED):
-            for index in (indices[0], indices[-1]):
+            for index in indices:
                 seen = self._try(index, self._made_up(self.see_true(index), made_up), SQUARE.name)
                 refuse_unless(
                     seen,
@@ -304,6 +357,13 @@ class ItemTracer(Tracer):
                 "call them one after the other; or do one of them in the collate function, which "
                 "is called as it is",
             )
+            # to draw the same numbers is to do the same only for the same step
+            same = all(
+                seen.visit.calls[key].keys == seen.visit.calls[call].keys
+                for call in calls
+                if (key := groups[call]) is not None
+            )
+            self._refuse_half_shared(same)
             keys.append(frozenset(each))
         return keys
 
@@ -359,6 +419,14 @@ class ItemTracer(Tracer):
             'open images with Image.open(path).convert("RGB"); masks of random files cannot be '
             "carried over",
         )
+
+
+def done_of(visit: Visit, found: Sequence[Found]) -> Any:
+    """What a cheap visit did, in a form that tells how each picture came about: what it opened and
+    called, what is in its slots, and whether its code has seeded PyTorch's random numbers.
+    """
+    is_seeded = torch.default_generator.initial_seed() != visit.seeded_with
+    return tuple(visit.events), tuple(map(end_of, found)), is_seeded
 
 
 def _contents(seen: Seen) -> list[Any]:

@@ -3,7 +3,7 @@ is what is known of all samples.
 """
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -299,6 +299,17 @@ class Recorder:
             f"it changes files: it {what}",
             "prepare the files before the training, and keep nothing in them in __getitem__",
         ) from None
+
+    def keeps_pictures(self, run: Callable[[], Any]) -> bool:
+        """Whether `run` does something else the second time, if no cache is emptied: then one keeps
+        pictures. If none does, they are emptied no more, since a table may take long to be read.
+        """
+        caches, self._caches = self._caches, []
+        if not caches or run() == run():
+            return False
+        self._caches = caches
+        forget(caches, self._used)
+        return True
 
     def random_states(self) -> tuple[Any, ...]:
         """The states of all random numbers, in the order of `STATES`, to be compared."""

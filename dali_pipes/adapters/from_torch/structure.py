@@ -5,9 +5,9 @@ tuples and dataclasses, with a `PictureSlot` in place of each picture. `fill` pu
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -160,23 +160,34 @@ def rebuild(function: Callable[[Any], Any], value: Any) -> Any:
     ):
         return _rebuild_other(function, value)
 
-    # `replace` refuses fields that __init__ does not take
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        made = {
-            each.name: rebuild(function, getattr(value, each.name))
-            for each in dataclasses.fields(value)
-            if each.init
-        }
-        return dataclasses.replace(value, **made)
+        # copied and filled: what __init__ does is for the values of the program
+        made: Any = copy(value)
+        for each in dataclasses.fields(value):
+            if hasattr(value, each.name):
+                # also where the dataclass is frozen
+                object.__setattr__(made, each.name, rebuild(function, getattr(value, each.name)))
+        return made
 
     return function(value)
 
 
 def _rebuild_other(function: Callable[[Any], Any], value: Any) -> Any:
+    """A copy of a container of another class, whose __init__ may take other arguments."""
     kind: Any = type(value)
     if isinstance(value, Mapping):
-        return kind({key: rebuild(function, each) for key, each in value.items()})
-    return kind([rebuild(function, each) for each in value])
+        filled = {key: rebuild(function, each) for key, each in value.items()}
+        if not isinstance(value, MutableMapping):
+            return kind(filled)
+        made: Any = copy(value)
+        made.update(filled)
+        return made
+    inside = [rebuild(function, each) for each in value]
+    if not isinstance(value, list):
+        return kind(inside)
+    made = copy(value)
+    made[:] = inside
+    return made
 
 
 def fill(skeleton: Any, pictures: Sequence[Any]) -> Any:

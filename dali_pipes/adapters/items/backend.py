@@ -28,7 +28,7 @@ from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.dataloader import end_workers, leave_ctrl_c_to_the_main_process
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.philox import Draws, Kind
 from dali_pipes.plan.plan import PlannedBatch, plan_loose
 from dali_pipes.plan.transforms import Transform
 
@@ -94,6 +94,7 @@ class ItemsBackend(Backend):
         runner: runs the items.
         workers: where it does so.
         bad: the bad pictures that are known.
+        draw_numbers: as of the plan.
         build_part: makes the backend of a transform for batches of some size.
         fill: puts the pictures of a batch into its values.
     """
@@ -106,12 +107,14 @@ class ItemsBackend(Backend):
         runner: ItemRunner,
         workers: ItemWorkers,
         bad: BadItems,
+        draw_numbers: Callable[[int, int, NDArray[np.int64]], tuple[NDArray[np.int64], Kind]],
         build_part: Callable[[Transform, int], Backend],
         fill: Callable[[Any, list[Any], torch.device], Any],
         **options: Any,
     ):
         self._runner, self._workers = runner, workers
         self._bad, self._build_part, self._fill = bad, build_part, fill
+        self._draw_numbers = draw_numbers
         super().__init__(*arguments, **options)
 
     def _prepare(self) -> None:
@@ -157,7 +160,7 @@ class ItemsBackend(Backend):
             raise RuntimeError("the loader is closed")
 
         asked: deque[PlannedBatch] = deque()
-        self._tasks.each = _tasks_of(planned, asked, self._bad.keys)
+        self._tasks.each = self._list_tasks(planned, asked, self._bad.keys)
         # persistent workers serve the new iterator
         self._iterator = iter(self._loader)
 
@@ -170,6 +173,14 @@ class ItemsBackend(Backend):
             for number, (part, own) in enumerate(zip(self._parts, each_part, strict=True))
         ]
         return self._deliver(delivered, streams, errors)
+
+    def _list_tasks(
+        self, planned: Iterator[PlannedBatch], asked: deque[PlannedBatch], bad: frozenset[str]
+    ) -> Iterator[ItemTask]:
+        for batch in planned:
+            asked.append(batch)
+            numbers, _ = self._draw_numbers(batch.epoch, batch.step, batch.ids)
+            yield ItemTask(batch.epoch, batch.ids, bad, numbers)
 
     def _plan_items(
         self, batches: Iterator[ItemBatch], asked: deque[PlannedBatch]
@@ -189,13 +200,14 @@ class ItemsBackend(Backend):
     ) -> PlannedBatch:
         n, first_views = len(planned), self._transform.first_views
         numbers = np.concatenate([np.arange(place * n, (place + 1) * n) for place in part.places])
-        ids = np.tile(planned.ids, len(part.places))
+        keys, kind = self._draw_numbers(planned.epoch, planned.step, planned.ids)
+        keys = np.tile(keys, len(part.places))
         # of their sizes, such as a crop that is larger than an image
         part.transform.check(cast(Manifest, batch.images.take(numbers)))
         first = np.repeat([first_views[place] for place in part.places], n)
 
         def draws(view: int) -> Draws:
-            return Draws(self._runner.seed, planned.epoch, ids, view=first + view)
+            return Draws(self._runner.seed, planned.epoch, keys, kind, first + view)
 
         return plan_loose(batch.images, numbers, part.transform, draws, planned.epoch, planned.step)
 
@@ -258,14 +270,6 @@ class _Tasks:
 
     def __iter__(self) -> Iterator[ItemTask]:
         return self.each
-
-
-def _tasks_of(
-    planned: Iterator[PlannedBatch], asked: deque[PlannedBatch], bad: frozenset[str]
-) -> Iterator[ItemTask]:
-    for batch in planned:
-        asked.append(batch)
-        yield ItemTask(batch.epoch, batch.ids, bad)
 
 
 def _until_error(

@@ -230,6 +230,7 @@ def build_items(
         runner=runner,
         workers=workers,
         bad=bad,
+        draw_numbers=plan.draw_numbers,
         build_part=build_part,
         fill=fill,
     )

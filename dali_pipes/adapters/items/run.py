@@ -57,11 +57,18 @@ class ItemTask(NamedTuple):
 
     Attributes:
         bad: the keys of pictures that are known to be bad.
+        numbers: by which the seeds of the items are keyed; None: by their ids. Items that an epoch
+            repeats have others each time.
     """
 
     epoch: int
     ids: NDArray[np.int64]
     bad: frozenset[str] = frozenset()
+    numbers: NDArray[np.int64] | None = None
+
+    @property
+    def seeded_by(self) -> NDArray[np.int64]:
+        return self.ids if self.numbers is None else self.numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +174,11 @@ class ItemRunner(Dataset[ItemBatch]):
 
     def _run(self, task: ItemTask) -> ItemBatch:
         bad: list[BadPicture] = []
-        seeds = seeds_of(self.seed, task.epoch, task.ids)
-        each_id = zip(task.ids.tolist(), seeds, strict=True)
+        numbers = task.seeded_by
+        seeds = seeds_of(self.seed, task.epoch, numbers)
+        each_id = zip(task.ids.tolist(), numbers.tolist(), seeds, strict=True)
         try:
-            items = [self._usable_item(number, words, task, bad) for number, words in each_id]
+            items = [self._usable_item(*each, task, bad) for each in each_id]
         except _NoUsableItem as error:
             return ItemBatch(None, NO_IMAGES, bad, task.ids, error)
         if bad and self._most_bad is None:
@@ -181,7 +189,12 @@ class ItemRunner(Dataset[ItemBatch]):
         return ItemBatch(values, _images_of(items), bad, ids)
 
     def _usable_item(
-        self, number: int, seeds: NDArray[np.uint32], task: ItemTask, bad: list[BadPicture]
+        self,
+        number: int,
+        seeded_by: int,
+        seeds: NDArray[np.uint32],
+        task: ItemTask,
+        bad: list[BadPicture],
     ) -> _Item:
         """The item of this id; if it cannot be used, the next one in the data set that can be.
 
@@ -191,7 +204,7 @@ class ItemRunner(Dataset[ItemBatch]):
         for ahead in range(self._count):
             if ahead:
                 # other ones, with which an item may choose other files
-                (seeds,) = seeds_of(self.seed, task.epoch, np.array([number]), ahead)
+                (seeds,) = seeds_of(self.seed, task.epoch, np.array([seeded_by]), ahead)
             item = run_item(self._reader, self.dataset, (number + ahead) % self._count, seeds)
             self._check_form(item)
 

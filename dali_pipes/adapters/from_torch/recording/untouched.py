@@ -469,6 +469,11 @@ class Kept:
             elif _slot_members(each):
                 self._slots[id(each)] = each, slots_of(each)
 
+    @property
+    def generators(self) -> list[Any]:
+        """The random generators that are held somewhere."""
+        return [generator for generator, _ in self._generators.values()]
+
     def changed(self) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
         """Yields what has another value now: its name, the value, and what sets another one."""
         for space, before in self._spaces:
@@ -692,4 +697,4 @@ def find_generators(value: Any) -> list[Any]:
     """All random generators that an object, its functions and its transforms hold."""
     kept = Kept(has_values=False)
     kept.keep([value])
-    return [generator for generator, _ in kept._generators.values()]
+    return kept.generators

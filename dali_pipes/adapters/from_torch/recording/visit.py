@@ -161,11 +161,13 @@ class Visit:
         failed_step: the last transform that raised an error; None: none did.
         drawn: the random states before and after each transform, but in cheap visits.
         changed: the first file that the program wanted to change; "": none.
+        seeded_with: with what PyTorch's random numbers were seeded before.
     """
 
     __slots__ = (
         *("supply", "is_cheap", "keys", "known", "seed", "containers", "masks", "opened", "calls"),
         *("marks", "read", "listed", "events", "depth", "failed_step", "drawn", "changed"),
+        "seeded_with",
         "_noise",
     )
 
@@ -189,6 +191,7 @@ class Visit:
         self.drawn: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
         self.depth, self.changed = 0, ""
         self.failed_step: Any = None
+        self.seeded_with = torch.default_generator.initial_seed()
         self._noise: np.random.Generator | None = None
 
     @property
@@ -217,9 +220,10 @@ class Visit:
 
     def open(self, opener: str, path: Any, data: bytes | None, options: tuple[Any, ...]) -> Opened:
         """Notes that a picture is opened, by its path or by its bytes."""
-        if len(self.opened) >= _MOST_FILES:
+        most = 10 * _MOST_FILES if self.supply.keeps_data else _MOST_FILES
+        if len(self.opened) >= most:
             raise EndlessError(
-                f"it opens more than {_MOST_FILES} files for one sample",
+                f"it opens more than {most} files for one sample",
                 self.failed_step is not None,
             )
 
