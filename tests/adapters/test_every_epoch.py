@@ -595,7 +595,7 @@ class SometimesShared(Files):
     def __getitem__(self, index):
         seed, out = random.randrange(2**31), []
         for _ in range(2):
-            if index % 10 == 5:
+            if index == 773:
                 torch.manual_seed(seed)
             out.append(CROP(read(random.choice(self.paths))))
         return out
@@ -656,7 +656,10 @@ def test_state_that_comes_from_pictures_is_refused(files):
         convert(old(SizesOfNoise(*files)), allow_state=True)
 
 
-LATER = {ByLargeFiles: "is not the decoded file", SometimesShared: "share the random numbers"}
+LATER = {
+    ByLargeFiles: "is not the decoded file",
+    SometimesShared: "sample 773 seeds PyTorch's random numbers",
+}
 
 
 @pytest.mark.parametrize("kind", LATER, ids=lambda kind: kind.__name__)

@@ -82,6 +82,7 @@ class RecordedReader(ItemReader):
         # what visits did that is known to be right, and which file each picture has then
         self._files = dict(trace.files)
         self._openers = {openers_in(events) for events, *_ in trace.files}
+        self._seeds_itself = {is_seeded for *_, is_seeded in trace.files}
         self._fine: set[str] = set()
         # the smallest and the largest height and width that were tried with noise as large
         self._tried, self._tries = np.array([[2**62, 2**62], [0, 0]]), 0
@@ -149,6 +150,7 @@ class RecordedReader(ItemReader):
         done = done_of(visit, found)
         files = self._files.get(done)
         if files is None:
+            self._refuse_other_seeds(index, done)
             files = self._follow(index, Seen(visit, skeleton, found))
             self._files[done] = files
 
@@ -208,6 +210,17 @@ class RecordedReader(ItemReader):
                 index,
                 f"has a picture of {header.width} × {header.height} pixels, and is made in another "
                 "way than with a small one",
+                "treat all samples alike",
+            )
+
+    def _refuse_other_seeds(self, index: Any, done: Any) -> None:
+        """Refuses an item whose pictures may share random numbers where those of others do not."""
+        *_, is_seeded = done
+        if is_seeded not in self._seeds_itself:
+            raise self._refusal(
+                index,
+                f"{'seeds' if is_seeded else 'does not seed'} PyTorch's random numbers, and others "
+                f"{'do not' if is_seeded else 'do'}",
                 "treat all samples alike",
             )
 
@@ -277,7 +290,7 @@ _ONE_AT_A_TIME = threading.RLock()
 _FOR_EVER = ExitStack()
 
 
-class _Pickler(pickle.Pickler):
+class _ByValue(pickle.Pickler):
     """Pickles tensors as arrays, by value."""
 
     def reducer_override(self, value: Any) -> Any:
@@ -298,7 +311,7 @@ def _tensor_of(array: NDArray[Any]) -> torch.Tensor:
 def dump(value: Any) -> bytes:
     """Pickles by value: what is in it goes through a queue as it is."""
     file = BytesIO()
-    _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    _ByValue(file, pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()
 
 
