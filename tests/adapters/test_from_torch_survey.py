@@ -1,5 +1,5 @@
 """32 pipelines of albumentations for classification, which have its steps as often as programs do:
-which of them `from_torch` converts, and which not and why.
+`from_torch` converts all of them.
 """
 
 from collections import Counter
@@ -173,3 +173,14 @@ def test_which_are_converted(files, number):
         images, labels = next(iter(new))
     assert (images.shape, images.dtype) == (theirs.shape, theirs.dtype) and len(labels) == 4
     assert torch.isfinite(images.float()).all() and len(images.unique()) > 100
+
+
+def test_a_step_that_changes_the_shape_at_random_is_refused(files):
+    """None of the plan does it, nor can it run as it is, where an image must keep its shape."""
+    dataset = Pictures(
+        files, A.Compose([A.RandomScale((0.5, 0.9), p=1), A.Resize(32, 32), A.ToTensorV2()])
+    )
+    with pytest.raises(dp.NotConvertibleError) as refused:
+        dp.from_torch(DataLoader(dataset, batch_size=4), dp.TorchConfig(num_workers=0))
+    (reason,) = (each.by for each in refused.value.steps if each.text.startswith("RandomScale"))
+    assert "nor can it run as it is: before: the function RandomScale ret" in reason
