@@ -394,6 +394,7 @@ class Plan:
             )
             start += len(places)
 
+    @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def draw_numbers(
         self, epoch: int, step: int, ids: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Kind]:
