@@ -52,7 +52,6 @@ class ItemTrace:
             visit opened.
         draws: for each picture the name of its random numbers; None: it has its own.
         generators: from which the data set draws, besides those that everybody shares.
-        varies: whether items have other files or values with other random numbers.
         opened: the pictures of the first item, in order: paths, or bytes.
         examples: paths of pictures that were seen.
         caches_pictures: whether an `lru_cache` keeps pictures, and must be emptied after each item.
@@ -62,7 +61,6 @@ class ItemTrace:
     files: dict[Any, tuple[int, ...]]
     draws: list[str | None]
     generators: list[Any]
-    varies: bool
     opened: list[str | bytes]
     examples: list[str]
     caches_pictures: bool
@@ -137,7 +135,6 @@ def trace_items(
         tracer.files,
         draws,
         tracer.generators,
-        tracer.varies,
         opened,
         examples,
         caches_pictures,
@@ -147,7 +144,7 @@ def trace_items(
 class ItemTracer(Tracer):
     """
     Attributes:
-        files, generators, varies: as in `ItemTrace`.
+        files, generators: as in `ItemTrace`.
         paths: of pictures that were seen, in order.
     """
 
@@ -157,7 +154,6 @@ class ItemTracer(Tracer):
         self.generators = find_own_generators(recorder.dataset, [])
         self.files: dict[Any, tuple[int, ...]] = {}
         self.paths: dict[str, None] = {}
-        self.varies = False
         self._draw, self._hides_draws = 0, True
         self._numbers: dict[Any, int] = {}
 
@@ -232,8 +228,6 @@ class ItemTracer(Tracer):
         self._expect(other, f"sample {index} with other random numbers")
         for one in (seen, other):
             self.paths.update(dict.fromkeys(map(_path_of, one.visit.opened)))
-        self.varies |= _contents(seen) != _contents(other)
-        self.varies |= first_difference(seen.skeleton, other.skeleton) is not None
 
     def refuse_state(self) -> None:
         """Refuses a data set that keeps something from item to item, unless it may."""

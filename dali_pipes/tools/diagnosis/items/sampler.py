@@ -43,6 +43,7 @@ class StackSampler(ABC):
         )
         self.globals: dict[CodeType, dict[str, Any]] = {}
         self.objects: dict[int, Any] = {}
+        self._is_adding = False
         self._thread = threading.get_native_id()
         self._last = self._clocks()
 
@@ -57,6 +58,17 @@ class StackSampler(ABC):
         return time.perf_counter(), time.process_time(), queued
 
     def add(self, frame: FrameType | None) -> None:
+        # On a busy machine a sample takes longer than a tick, and the next signal interrupts it,
+        # again and again. The next sample then has that time.
+        if self._is_adding:
+            return
+        self._is_adding = True
+        try:
+            self._add(frame)
+        finally:
+            self._is_adding = False
+
+    def _add(self, frame: FrameType | None) -> None:
         now, stack = self._clocks(), list[Entry]()
         while frame is not None and frame.f_code not in ROOTS:
             code, owner = frame.f_code, 0
