@@ -2,7 +2,6 @@
 backend, with any number of ranks and workers, and after a resume.
 """
 
-import json
 import pickle
 import random
 from collections import Counter
@@ -13,8 +12,8 @@ import pytest
 import torch
 from gpu_backends import GPU_BACKENDS, makes_pixels, needs_cuda
 from item_programs import PROGRAMS, Files, Noisy, Sides, Triplet, UnalignedPair
+from killed_run import compare_killed
 from PIL import Image
-from ranks import finish, kill_after, start_ranks
 from torch.utils._pytree import tree_flatten, tree_map
 
 import dali_pipes as dp
@@ -312,37 +311,5 @@ def test_a_state_of_other_pictures_or_of_another_data_set_is_refused(files):
 
 @pytest.mark.slow
 def test_killed_and_resumed_on_another_backend(files, tmp_path):
-    paths, _ = files
     program = Path(__file__).with_name("item_run.py")
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    killed.mkdir()
-    whole.mkdir()
-
-    def start(out, name, **environment):
-        return start_ranks(program, paths[0].parent, out, name, 3, **environment)
-
-    def rows(out):
-        files = sorted(out.glob("*.jsonl"), key=lambda file: file.stat().st_mtime_ns)
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-    def reached():
-        state = killed / "state.json"
-        return state.exists() and json.loads(state.read_text())["epoch"] == 1
-
-    finish(start(whole, "torch"))
-    kill_after(start(killed, "torch", STEP_S="0.1"), reached)
-    state = json.loads((killed / "state.json").read_text())
-    saved = [row for row in rows(killed) if row["next"] <= [state["epoch"], state["samples"]]]
-    (killed / "first").mkdir()
-    for file in killed.glob("*.jsonl"):
-        file.rename(killed / "first" / file.name)
-    finish(start(killed, "dali"))
-
-    found, expected = saved + rows(killed), rows(whole)
-    assert len(expected) == 9
-    assert [(row["next"], row["chosen"]) for row in found] == [
-        (row["next"], row["chosen"]) for row in expected
-    ]
-    # three pictures of 16 × 16 for each of four items
-    for row, other in zip(found, expected, strict=True):
-        assert abs(row["sum"] - other["sum"]) < 0.1 * 3 * 4 * 3 * 16 * 16
+    compare_killed(program, files[0][0].parent, tmp_path, white=255)
