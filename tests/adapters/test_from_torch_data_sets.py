@@ -300,6 +300,15 @@ def timm_hugging_face(root):
     return ImageDataset(str(root / "cache"), f"hfds/{root / 'data'}", transform=EVAL)
 
 
+def characters(root):
+    base = root / "omniglot-py" / "images_background" / "Latin"
+    for at, name in enumerate(NAMES):
+        file = base / f"character{1 + at % 2:02d}" / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        picture(at).convert("1").save(file)
+    return datasets.Omniglot(root, transform=GRAY)
+
+
 CONVERTED = {
     "Flowers102": flowers,
     "Food101": food,
@@ -332,6 +341,7 @@ CONVERTED = {
     "Flickr30k": captions_30k,
     "CLEVRClassification": objects_counted,
     "Kitti": streets,
+    "Omniglot": characters,
     "timm's ImageDataset of a tar": timm_tar,
     "timm's ImageDataset of Hugging Face": timm_hugging_face,
 }
@@ -404,23 +414,12 @@ def expressions(root):
     return datasets.FER2013(root, transform=GRAY)
 
 
-def characters(root):
-    base = root / "omniglot-py" / "images_background" / "Latin"
-    for at, name in enumerate(NAMES):
-        file = base / f"character{1 + at % 2:02d}" / f"{name}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        picture(at).convert("1").save(file)
-    return datasets.Omniglot(root, transform=GRAY)
-
-
 REFUSED = {
     "CIFAR10 .* it opens no image.*dali-pipes prepare source=cifar10": cifar,
     "SVHN .* it opens no image: its pixels are in memory": house_numbers,
     "PCAM .* it opens no image": tissue,
     "FER2013 .* it opens no image": expressions,
     "LFWPairs .* pictures of 2 files": partial(people, view="pairs"),
-    # gray is carried over, and noise of black and white is dithered by code that opens such files
-    "Omniglot .* what reaches Compose is not the decoded file": characters,
 }
 
 

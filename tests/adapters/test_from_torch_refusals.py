@@ -192,6 +192,18 @@ def test_pictures_of_16_bits(tmp_path):
     assert "Manifest.open(…, bits=16) and build_loader" in error.value.instead
 
 
+@pytest.mark.parametrize("mode", ["1", "P", "LA"])
+def test_pictures_in_the_mode_of_their_file(mode, tmp_path):
+    files, noise = [str(tmp_path / f"{at}.png") for at in range(COUNT)], np.random.default_rng(0)
+    for file in files:
+        Image.fromarray(noise.integers(0, 256, (40, 30, 3), np.uint8)).convert(mode).save(file)
+    resize = v1.Resize((40, 48)), v1.PILToTensor()
+    problem = f"what reaches Resize .* is a picture of Pillow's mode {mode}, as it is stored"
+    with pytest.raises(NotConvertibleError, match=problem) as error:
+        convert(DataLoader(Own(files, steps(*resize), Image.open), batch_size=4))
+    assert 'convert("RGB"), or with .convert("L")' in error.value.instead
+
+
 def stack_bytes(batch):
     return torch.stack([v1.functional.pil_to_tensor(image) for image, _ in batch])
 

@@ -14,6 +14,7 @@ from dali_pipes.adapters.from_torch.recording.marks import Match
 from dali_pipes.adapters.from_torch.recording.masks import step_key
 from dali_pipes.adapters.from_torch.recording.tables import Table
 from dali_pipes.adapters.from_torch.recording.visit import (
+    AS_STORED,
     GRAY,
     WIDE,
     Opened,
@@ -42,6 +43,10 @@ MOVED_TOGETHER = (
 INSTEAD_OF_CODE_BEFORE = (
     "if that code draws no random numbers, save what it makes once, as PNG files, and open those "
     "(about 6 lines); else keep your DataLoader"
+)
+_INSTEAD_OF_STORED = (
+    'open images with Image.open(path).convert("RGB"), or with .convert("L") for one channel of '
+    "gray"
 )
 _INSTEAD_OF_GRAY = (
     'give it a PIL image of one channel: convert("L"), or torchvision\'s Grayscale(1) as the first '
@@ -249,6 +254,9 @@ def _describe_break(call: TransformCall, before: Match | None) -> tuple[str, str
             "can be carried over",
             "Manifest.open(…, bits=16) and build_loader load such files (docs/inputs.md)",
         )
+
+    if before is None and call.strange.startswith(AS_STORED):
+        return f"what reaches {step}{place} is {call.strange}, as it is stored", _INSTEAD_OF_STORED
 
     if before is None or before.table:
         return (

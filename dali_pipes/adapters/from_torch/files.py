@@ -90,5 +90,5 @@ def refuse_modes(seen: Trace, manifest: Manifest) -> None:
             seen.name,
             f"{place} has {name_traits(others)}, and it does not make of it what dali_pipes does, "
             'which is Image.open(path).convert("RGB")',
-            "open images like that",
+            'open images like that, or with .convert("L") for one channel of gray',
         )

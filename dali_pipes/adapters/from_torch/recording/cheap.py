@@ -112,6 +112,8 @@ def noise_of(seed: int, number: int, size: tuple[int, int], mode: str) -> CheapN
     if (known := _NOISE.get(key)) is None:
         shape = size if mode in ("L", "P", "1") else (*size, 3)
         pixels = np.random.default_rng([seed, number]).integers(0, 256, shape, np.uint8)
+        # Pillow dithers what is neither black nor white
+        pixels = (pixels >> 7) * np.uint8(255) if mode == "1" else pixels
         known = CheapNoise(pixels, Image.fromarray(pixels).im)
         if known.is_small:
             _NOISE[key] = known

@@ -50,6 +50,7 @@ _SMALL, _MOST = 4096, 1024
 # what a picture may be that is not the decoded file, by its channels
 GRAY = {1: "one channel of gray", 3: "three channels of gray"}
 WIDE = "a picture of 16 bits a channel"
+AS_STORED = "a picture of Pillow's mode"  # and the mode, which is that of the file
 
 
 class EndlessError(BaseException):
@@ -425,7 +426,11 @@ class Visit:
         """What a picture that shows no mark is, beside the file that was opened last."""
         if isinstance(value, Image.Image) and value.mode.startswith("I;16"):
             return WIDE
-        files = [mark.pixels for mark in self.marks if isinstance(mark.source, Opened)]
+        marks = [mark for mark in self.marks if isinstance(mark.source, Opened)]
+        mode = value.mode if isinstance(value, Image.Image) else "RGB"
+        if mode not in ("RGB", "L") and marks and marks[-1].source.mode == mode:
+            return f"{AS_STORED} {mode}"
+        files = [mark.pixels for mark in marks]
         if not files or files[-1].ndim != 3 or files[-1].dtype != np.uint8:
             return ""
 
