@@ -11,7 +11,7 @@ from nvidia.dali import fn, pipeline_def, types
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, decoder_options, region_graph
+from dali_pipes.backends.dali.graph import PlanInputs, decoder_options, region_graph
 from dali_pipes.data.demo import draw_image
 
 pytestmark = pytest.mark.needs_cuda
@@ -43,8 +43,7 @@ def test_all_of_them_are_decoded(files, load):
     @pipeline_def(batch_size=len(files), num_threads=2, device_id=0, enable_conditionals=True)
     def regions():
         encoded, _ = fn.readers.file(files=[str(file) for file in files])
-        size = np.array([HEIGHT * WIDTHS + WIDTH], np.int64)
-        source = fn.external_source(source=lambda info: size, batch=False)  # a constant has 32 bits
+        source = types.Constant(np.array([HEIGHT, WIDTH, 0], np.int32))
         whole = [types.Constant(np.array(each, np.float32)) for each in ([0, 0], [1, 1])]
         inputs = PlanInputs(source=source, anchor=whole[0], shape=whole[1], encoded=encoded)
         return region_graph(inputs, dp.TrainTransform(), options, region=True)

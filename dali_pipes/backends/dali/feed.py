@@ -29,7 +29,7 @@ from dali_pipes.backends.dali.augment import (
     parameters,
     posterize_masks,
 )
-from dali_pipes.backends.dali.graph import WIDTHS, PlanInputs, TurnInputs, ViewInputs, WholeInputs
+from dali_pipes.backends.dali.graph import PlanInputs, TurnInputs, ViewInputs, WholeInputs
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, CODE, Slot, affine_matrices
 from dali_pipes.plan.augment.policies import Augment
@@ -234,8 +234,7 @@ def _region_inputs(
         return _with_stand_ins(planned, region, manifest) if manifest.has_wide else region
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
-        image = stored(planned).image
-        return image[:, :1] * WIDTHS + image[:, 1:]
+        return np.pad(stored(planned).image, ((0, 0), (0, 1)))
 
     def anchor(planned: PlannedBatch) -> NDArray[np.float64]:
         region = stored(planned)
@@ -246,7 +245,7 @@ def _region_inputs(
         return _relative(region.size, region.image)
 
     return PlanInputs(
-        source=PlanInput(_T.INT64, 1, source),
+        source=PlanInput(_T.INT32, 1, source),
         anchor=PlanInput(_T.FLOAT, 1, anchor),
         shape=PlanInput(_T.FLOAT, 1, shape),
     )

@@ -5,12 +5,13 @@ decodes and turns the image upright; `image_graph` slices, resizes, crops, flips
 augments, normalizes and erases each view of it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
-from nvidia.dali import fn, types
+from nvidia.dali import fn, math, types
 from nvidia.dali.data_node import DataNode
 from torch.utils._pytree import register_dataclass
 
@@ -24,8 +25,6 @@ _DTYPES = {
     "fp16": types.DALIDataType.FLOAT16,
     "uint8": types.DALIDataType.UINT8,
 }
-# more than any width; not 2**32, since DALI 2.2 keeps only the lower 32 bits of an INT64 constant
-WIDTHS = 2**30
 _INTERPOLATION = types.DALIDataType.INTERP_TYPE
 _FILTERS: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.interpolation`
     "bilinear": {},
@@ -51,7 +50,7 @@ class PlanInputs(Generic[Input]):
     the graph.
     """
 
-    # height × WIDTHS + width of the stored image when it was scanned, an INT64 of shape (1,)
+    # height and width of the stored image when it was scanned, and 0: an INT32 of shape (3,)
     source: Input
     # anchor, shape: the region to decode, (y, x) and (height, width) relative to the image's size.
     # A region that leaves the image crashes the process; a relative one stays inside, even if the
@@ -251,11 +250,7 @@ def region_graph(
     )
     encoded = _check_header(inputs.encoded, header, inputs.source)
 
-    # header[2]: the components, after height and width
-    if uses_engine(decoder):
-        stored = _decode_gray_apart(encoded, header[2], inputs, decoder, region)
-    else:
-        stored = _decode(encoded, inputs, decoder, region)
+    stored = _decode(encoded, header, inputs, decoder, region)
     region_of_view = gray(stored) if transform.channels == 1 else stored
     return region_of_view if inputs.turn is None else _upright(region_of_view, inputs.turn)
 
@@ -277,32 +272,47 @@ def uses_engine(decoder: dict[str, Any]) -> bool:
 
 
 def _decode(
-    encoded: DataNode, inputs: PlanInputs[DataNode], decoder: dict[str, Any], region: bool
-) -> DataNode:
-    if region:
-        return fn.decoders.image_slice(encoded, inputs.anchor, inputs.shape, **_WINDOW, **decoder)
-    return fn.slice(fn.decoders.image(encoded, **decoder), inputs.anchor, inputs.shape, **_WINDOW)
-
-
-def _decode_gray_apart(
     encoded: DataNode,
-    components: DataNode,
+    header: DataNode,
     inputs: PlanInputs[DataNode],
     decoder: dict[str, Any],
     region: bool,
 ) -> DataNode:
-    """Decodes as `_decode` does, but keeps gray images from the JPEG engine.
+    """The planned regions as they are stored, of images that `_check_header` has let through."""
+    window: tuple[DataNode, ...] = (inputs.anchor, inputs.shape)
+    options: dict[str, Any] = _WINDOW if region else {}
+    decode = fn.decoders.image_slice if region else fn.decoders.image
+    arguments = window if region else ()
+
+    if uses_engine(decoder):
+        image = _decode_gray_apart(encoded, header, decode, arguments, decoder | options)
+    else:
+        image = decode(encoded, *arguments, **decoder, **options)
+    return image if region else fn.slice(image, *window, **_WINDOW)
+
+
+def _decode_gray_apart(
+    encoded: DataNode,
+    header: DataNode,
+    decode: Callable[..., DataNode],
+    arguments: tuple[DataNode, ...],
+    options: dict[str, Any],
+) -> DataNode:
+    """Decodes with these arguments and options, but keeps gray images from the JPEG engine.
 
     A gray JPEG may state a sampling factor other than 1 × 1, though it means nothing in an image of
     one component. For such an image nvJPEG 12.4 says that the engine can decode it, reports
     success, and writes nothing: the image is black, or whatever was in the memory before (seen on
     an H100: docs/gpu-path.md). DALI reports the number of components but not their sampling
     factors, so all gray images go to the CUDA decoder, which reads them correctly.
+
+    With them go images of one row or one column: DALI finds the least of height, width and
+    components sooner than it cuts out the components.
     """
-    if components == 1:
-        image = _decode(encoded, inputs, decoder | _WITHOUT_ENGINE, region)
+    if fn.reductions.min(header, axes=[0]) == 1:
+        image = decode(encoded, *arguments, **(options | _WITHOUT_ENGINE))
     else:
-        image = _decode(encoded, inputs, decoder, region)
+        image = decode(encoded, *arguments, **options)
     return image
 
 
@@ -370,14 +380,16 @@ def _check_header(encoded: DataNode, header: DataNode, source: DataNode) -> Data
     """The same bytes, after a check that their header can be parsed and has the scanned size.
 
     Bytes that are no image make DALI's decoders crash the process. For those `peek_image_shape`
-    raises an ordinary exception, and the reshape, which copies nothing, keeps the decoder from
-    starting before that. The reshape also fails if the image has another size than the plan was
-    made for: then the requested length is off by one.
+    raises an ordinary exception, and the reshapes, which copy nothing, keep the decoder from
+    starting before that.
+
+    The first reshape also fails if the image has another size than the plan was made for. Its
+    extents are 1 where header and source are equal, else -1: so always in the third, where the
+    header has the number of components and the source 0. DALI takes one -1 as "the rest", here the
+    length, and refuses a second.
+
+    There is a shorter way to write this, but not with fewer operators. One thread prepares them all
+    for every image, and on a GPU that thread is the first to have no time left (docs/gpu-path.md).
     """
-    changed = (
-        header[:1] * types.Constant(WIDTHS, dtype=types.DALIDataType.INT64) + header[1:2] != source
-    )
-    length = fn.cast(encoded.shape(), dtype=types.DALIDataType.INT32) + fn.cast(
-        changed, dtype=types.DALIDataType.INT32
-    )
-    return fn.reshape(encoded, shape=length)
+    extents = math.pow(types.Constant(-1), header != source)
+    return fn.reshape(fn.reshape(encoded, shape=extents), shape=[-1])
