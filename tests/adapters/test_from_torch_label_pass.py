@@ -9,7 +9,7 @@ import textwrap
 import time
 import weakref
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import composes
@@ -305,6 +305,99 @@ def test_only_data_sets_that_run_in_forked_workers_are_divided(files):
     assert several == min(2, len(os.sched_getaffinity(0))) or several == 1
 
 
+# Caches
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_table_in_a_cache_is_not_read_for_each_sample(files, in_processes_at_once, processes):
+    calls, read_here = [], []
+
+    @lru_cache
+    def labels():
+        calls.append(1)
+        read_here.append(os.getpid())
+        return list(range(600))
+
+    found = run(Table(files, 600, lambda index: labels()[index]), processes)
+    assert [skeleton[1] for skeleton in found.skeletons] == list(range(600))
+    assert len(calls) < 100 and set(read_here) == {os.getpid()}
+
+
+RARE = 31  # of 60 samples; the trace visits others
+
+
+def test_a_picture_that_few_samples_keep_in_a_cache(files):
+    """They open nothing the second time, unless it is emptied."""
+    keep = lru_cache(lambda file: pil_loader(file))
+
+    class Keeping(Table):
+        def __getitem__(self, index):
+            file = self.files[index % len(self.files)]
+            opener = keep if index in (RARE, RARE + len(files)) else pil_loader
+            return EVAL(opener(file)), index
+
+    assert_same(run(Keeping(files)), run(Table(files, more=lambda index: index)))
+    # no noise is left for the program
+    assert keep.cache_info().currsize == 0
+    assert np.array_equal(keep(files[RARE % len(files)]), pil_loader(files[RARE % len(files)]))
+
+
+class Told(Table):
+    """Of one sample a function with a cache, which is told nothing, sees the picture."""
+
+    def __getitem__(self, index):
+        self.picture = pil_loader(self.files[index % len(self.files)])
+        return EVAL(self.picture), index == RARE and self.ask(index)
+
+    @lru_cache  # noqa: B019
+    def ask(self, index):
+        return self.more(self)
+
+
+CACHED_DEFECTS = {
+    "pixels": lambda self: self.picture.getpixel((0, 0)),
+    "the size": lambda self: self.picture.size,
+    "the worker": lambda self: torch.utils.data.get_worker_info() is None,
+    "random": lambda self: random.random(),
+}
+
+
+@pytest.mark.parametrize("defect", CACHED_DEFECTS)
+def test_what_a_cache_hides_the_first_time_is_seen_the_second_time(files, defect):
+    told = Told(files, more=CACHED_DEFECTS[defect])
+    with pytest.raises(NotConvertibleError), Recorder(told, workers=2) as recorder:
+        pass_over(recorder, trace(recorder, range(60), 4), range(60))
+
+
+def test_what_every_sample_has_from_a_cache_is_seen(files):
+    """As above, of the samples of the trace as well."""
+    for more in CACHED_DEFECTS.values():
+        told, seen = Told(files, more=more), None
+        told.__class__ = type("ToldAll", (Told,), {"__getitem__": _ask_always})
+        with pytest.raises(NotConvertibleError), Recorder(told, workers=2) as recorder:
+            seen = trace(recorder, range(60), 4)
+            pass_over(recorder, seen, range(60))
+
+
+def _ask_always(self, index):
+    self.picture = pil_loader(self.files[index % len(self.files)])
+    return EVAL(self.picture), self.ask(index)
+
+
+def test_a_file_in_a_cache_is_opened_by_each_process(files, in_processes_at_once, tmp_path):
+    """Such as one of LMDB, which a forked process must not go on using."""
+
+    @lru_cache
+    def process():
+        return os.getpid()
+
+    def check(index):
+        assert process() == os.getpid()
+        return index
+
+    run(Table(files, more=check), processes=2)
+
+
 # Kept in a file
 
 
@@ -415,6 +508,19 @@ def run_kept(table, folder, key="key"):
         seen = trace(recorder, range(len(table)), 4)
         file = LabelFile(folder, key, seen.skeleton)
         return pass_over(recorder, seen, range(len(table)), 1, file)
+
+
+def test_a_text_that_a_cache_has_is_noted(files, tmp_path):
+    names = tmp_path / "names.txt"
+    cached = lru_cache(lambda: names.read_text())
+
+    for text in ("cat", "ant"):
+        names.write_text(text)
+        # of a sample that is not tried again when the file is read
+        table = Table(files, more=lambda index: cached() if index == 33 else cached() and "")
+        assert run_kept(table, tmp_path / "cache").skeletons[33][1] == text
+        # as in a new process
+        cached.cache_clear()
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "garbage", "another data set's", "empty"])

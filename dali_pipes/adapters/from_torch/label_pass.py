@@ -119,6 +119,8 @@ class _LabelPass:
 
     def run(self) -> ItemRecords:
         count = len(self._indices)
+        # so that what they are filled from is among the files that are read here
+        self._visitor.empty_caches()
         self._begin()
 
         # closed, so that an error takes the bar away at once
@@ -159,6 +161,8 @@ class _LabelPass:
                 self._file.add(records, read)
             yield from records
 
+        # what a cache has from here on is not what the first visits left in it
+        self._visitor.empty_caches()
         # in reverse, so that a sample that depends on the one before it differs
         for compared in self._chunks(self._compare, self.compared, count):
             self.compared += compared
@@ -223,6 +227,8 @@ class _InFork:
         if os.getpid() != self._process:
             self._process = os.getpid()
             self._visitor.renew_copy()
+            # one may have such a file as well
+            self._visitor.empty_caches()
         return self._work(places)
 
 
@@ -246,6 +252,9 @@ class _Visitor:
 
     def renew_copy(self) -> None:
         self._recorder.renew_copy()
+
+    def empty_caches(self) -> None:
+        self._recorder.empty_caches()
 
     def take_read(self) -> list[str]:
         """The files that Python opened and folders that it listed since the last call."""

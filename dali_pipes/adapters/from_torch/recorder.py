@@ -4,7 +4,7 @@ is what is known of all samples.
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -199,6 +199,8 @@ class Recorder:
         self.copy: Any = None
         self.makes_gray = self.shares_objects = False
         self.masks: MaskNotes | None = None
+        # caches in which no picture was found, which are not emptied after each visit
+        self._tables: set[Any] = set()
         self._stack = ExitStack()
 
     def with_own_steps(self) -> "Recorder":
@@ -215,8 +217,9 @@ class Recorder:
             self._kept = stack.enter_context(globals_kept(self.dataset))
             stack.enter_context(openers_patched())
             stack.enter_context(steps_patched(self.own_steps))
-            self._caches = find_caches()
-            self._used = used(self._caches)
+            self._found = find_caches()
+            self._caches = [each for each in self._found if each not in self._tables]
+            self._used = used(self._found)
             self._generators = find_generators(self.dataset)
             self.renew_copy()
             self._stack = stack.pop_all()
@@ -225,6 +228,7 @@ class Recorder:
     def __exit__(self, *raised: object) -> None:
         # it may have opened a file that can be open only once, such as an LMDB
         self.copy = None
+        self.empty_caches()
         self.containers.close()
         self._stack.close()
 
@@ -253,8 +257,12 @@ class Recorder:
                 forgotten = forget(self._caches, self._used) if self._caches else False
                 if visit.changed:
                     self._refuse_change(visit.changed)
-            # If nothing was opened, a cache may have had the picture. It is empty now, and the
-            # second visit opens the file, or there is none to be opened.
+            # If nothing was opened, a cache may have had the picture, also one in which none was
+            # found. It is empty now, and the second visit opens the file, or there is none to be
+            # opened.
+            if not (visit.opened or forgotten) and self._tables:
+                self._tables, self._caches = set(), self._found
+                forgotten = self.empty_caches()
             if visit.opened or not forgotten or is_again:
                 return Seen(visit, skeleton, found)
             is_again = True
@@ -302,14 +310,29 @@ class Recorder:
 
     def keeps_pictures(self, run: Callable[[], Any]) -> bool:
         """Whether `run` does something else the second time, if no cache is emptied: then one keeps
-        pictures. If none does, they are emptied no more, since a table may take long to be read.
+        pictures. If none does, they are emptied no more after each visit, also in later blocks,
+        since a table may take long to be read.
         """
         caches, self._caches = self._caches, []
-        if not caches or run() == run():
+        if not caches:
             return False
+
+        first = run()
+        # such as for a picture that the first run has closed
+        with suppress(NotConvertibleError):
+            if run() == first:
+                self._tables = set(caches)
+                return False
+
         self._caches = caches
-        forget(caches, self._used)
+        self.empty_caches()
         return True
+
+    def empty_caches(self) -> bool:
+        """Empties the caches that were asked since the block began, or since this was called last;
+        returns whether there are any.
+        """
+        return forget(self._found, self._used)
 
     def random_states(self) -> tuple[Any, ...]:
         """The states of all random numbers, in the order of `STATES`, to be compared."""

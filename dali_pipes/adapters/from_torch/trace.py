@@ -117,6 +117,7 @@ def trace(
     modes = tracer.ask_modes(indices[places[0]])
 
     # last: in cheap visits a step returns an example of what it returned in a visit before
+    tracer.ask_caches([indices[place] for place in places])
     for place in places:
         tracer.visit_cheaply(indices[place])
     together = 1
@@ -478,6 +479,20 @@ class Tracer:
         if masks is None:
             return encode
         return lambda number: masks.encode(number, size, 3) if masks.has(number) else encode(number)
+
+    def ask_caches(self, indices: Sequence[Any]) -> None:
+        """Finds out whether caches of the program keep pictures, so that they must be emptied after
+        each visit.
+        """
+        self.seed(5)
+        before = self._recorder.random_states()
+        self._recorder.keeps_pictures(lambda: list(map(self._visit_again, indices)))
+        refuse_drawn(self._name, before, self._recorder.random_states())
+
+    def _visit_again(self, index: Any) -> Any:
+        """What a visit with cheap noise does."""
+        seen = self._see_cheaply(index, Supply(size=CHEAP_SIZES[0], modes=self.file_modes), 5)
+        return tuple(seen.visit.events), seen.ends
 
     def visit_cheaply(self, index: Any) -> None:
         """Visits a sample with cheap noise of two sizes, as the label pass does for all samples."""
