@@ -280,10 +280,17 @@ static nvjpegStatus_t decode(const Jpeg *jpeg, const Params *params, int fancy, 
   info.err = libjpeg.std_error(&errors.base);
   errors.base.error_exit = give_up, errors.base.emit_message = go_on;
   libjpeg.create(&info, JPEG_LIB_VERSION, sizeof info);
+  volatile int channels = 0, done = 0; /* of `height` */
   if (setjmp(errors.out)) {
     libjpeg.destroy(&info);
-    free(pixels), free(row);
-    return NVJPEG_STATUS_BAD_JPEG;
+    free(row);
+    if (!pixels) return NVJPEG_STATUS_BAD_JPEG;
+    /* In the scan it is no error for nvJPEG either: an H100 delivers a JPEG that has another one's start there. What follows is gray. */
+    size_t line = (size_t)width * (size_t)channels;
+    memset(pixels + (size_t)done * line, 128, (size_t)(height - done) * line);
+    free(decoded->pixels);
+    *decoded = (Decoded){pixels, width, height, channels, params->format};
+    return OK;
   }
   libjpeg.mem_src(&info, (unsigned char *)jpeg->data, jpeg->length);
   libjpeg.read_header(&info, TRUE);
@@ -294,7 +301,7 @@ static nvjpegStatus_t decode(const Jpeg *jpeg, const Params *params, int fancy, 
   info.dct_method = JDCT_ISLOW;
   libjpeg.start(&info);
 
-  int channels = gray ? 1 : 3;
+  channels = gray ? 1 : 3;
   pixels = malloc((size_t)width * (size_t)height * (size_t)channels);
   row = malloc((size_t)info.output_width * (size_t)info.output_components);
   while (info.output_scanline < info.output_height) {
@@ -302,7 +309,10 @@ static nvjpegStatus_t decode(const Jpeg *jpeg, const Params *params, int fancy, 
     JSAMPROW rows[1] = {row};
     libjpeg.read_scanlines(&info, rows, 1);
     if (jpeg->components == 4) cmyk_to_rgb(row, (int)info.output_width, info.saw_Adobe_marker);
-    if (line >= 0 && line < height) memcpy(pixels + (size_t)line * (size_t)(width * channels), row + x * channels, (size_t)(width * channels));
+    if (line >= 0 && line < height) {
+      memcpy(pixels + (size_t)line * (size_t)(width * channels), row + x * channels, (size_t)(width * channels));
+      done = line + 1;
+    }
   }
   libjpeg.finish(&info);
   libjpeg.destroy(&info);
