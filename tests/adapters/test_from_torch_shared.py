@@ -322,6 +322,41 @@ def test_a_method_that_reads_only_options(files):
     assert conversion.dataset.kept == {} and conversion.dataset.label == 1
 
 
+class Tabled(Own):
+    """Its step reads a table."""
+
+    def __init__(self, files):
+        super().__init__(files, with_step(self.tint))
+        self.table = [1, 2]
+
+    def tint(self, image):
+        return brighter(image, self.table[0])
+
+    def __getitem__(self, index):
+        return self.sample(Image.open(self.files[index]).convert("RGB")), index
+
+
+class Lazily(Tabled):
+    """The first sample makes it."""
+
+    def __init__(self, files):
+        super().__init__(files)
+        self.table = None
+
+    def __getitem__(self, index):
+        if self.table is None:
+            self.table = [1, 2]
+        return super().__getitem__(index)
+
+
+def test_a_table_that_the_first_sample_makes_is_to_be_made_before(files):
+    """No sample is made any more where its step runs."""
+    with pytest.raises(NotConvertibleError, match="it reads table, which the data set") as error:
+        Conversion.of(DataLoader(Lazily(files), 4))
+    assert error.value.instead.startswith("set it in __init__ alone if it is the same for all")
+    assert Conversion.of(DataLoader(Tabled(files), 4)).transform.augmenter.functions
+
+
 def copy_of(data):
     with globals_kept(data) as kept:
         return copy_data(data, kept)[0]
