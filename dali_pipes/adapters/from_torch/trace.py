@@ -356,8 +356,8 @@ class Tracer:
                 step_name(step),
                 f"it reads {name}, which the data set changes from sample to sample",
                 "set it in __init__ alone if it is the same for all samples, such as a table that "
-                "the first one reads; else let the data set return it, and do the step in the collate "
-                "function, which is called as it is; or keep your DataLoader",
+                "the first one reads; else let the data set return it, and do the step in the "
+                "collate function, which is called as it is; or keep your DataLoader",
             )
             error.steps = [Step(step_name(step), f"REFUSED: {error.problem}")]
             raise error
