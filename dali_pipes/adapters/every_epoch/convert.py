@@ -91,7 +91,7 @@ class EveryEpochConversion:
     facts: HeldState
 
 
-class _NoPlaces(Containers):
+class NoPlaces(Containers):
     """Bytes are handed over as they are, and not looked for in files."""
 
     def find(self, data: bytes, read: Sequence[str]) -> None:
@@ -125,16 +125,16 @@ def convert_every_epoch(
     # a worker of its own tells a worker's number of 0 from that of none
     workers = dataloader.num_workers and max(2, dataloader.num_workers)
     recorder, trace = record_steps(
-        Recorder(dataset, workers, containers=_NoPlaces()),
-        lambda recorder: trace_items(recorder, indices, _read, allow_state),
+        Recorder(dataset, workers, containers=NoPlaces()),
+        lambda recorder: trace_items(recorder, indices, read, allow_state),
     )
     seen = trace.seen
     refuse_pil(seen, None if collate is default_collate else collate)
-    readings = _read(seen.used)
-    exif = _exif_of(trace)
+    readings = read(seen.used)
+    exif = exif_of(trace)
     transforms = [replace(reading.built(lambda: None), exif=exif) for reading in readings]
-    pictures = _list_pictures(trace, transforms)
-    output = EveryEpochOutput(_output_of(trace, transforms, collate))
+    pictures = list_pictures(trace, transforms)
+    output = EveryEpochOutput(output_of(trace, transforms, collate))
     reader = RecordedReader(recorder, trace, dataset, indices, pictures)
 
     def build(workers: ItemWorkers, **options: Any) -> ItemLoader:
@@ -143,14 +143,14 @@ def convert_every_epoch(
             len(indices),
             config,
             pictures,
-            _images_of(trace),
+            images_of_first(trace),
             **options,
             seed=order.seed if seed is None else seed,
             workers=workers,
             max_bad_fraction=0.01,
             device=device,
             reader=reader,
-            fill=_fill,
+            fill=fill,
         )
 
     found = "not checked"
@@ -185,7 +185,7 @@ def convert_every_epoch(
     return loader, conversion, found
 
 
-def _fill(skeletons: Any, pictures: list[Any], device: torch.device) -> RecordedBatch:
+def fill(skeletons: Any, pictures: list[Any], device: torch.device) -> RecordedBatch:
     # what a worker has run comes as bytes
     known = pickle.loads(skeletons) if isinstance(skeletons, bytes) else skeletons
     return RecordedBatch(known, pictures, device)
@@ -214,11 +214,11 @@ def _arrange(dataset: Any, order: SamplerOrder) -> Sequence[Any]:
     return indices if places is None else [indices[at] for at in places.tolist()]
 
 
-def _read(chains: list[Chain]) -> list[Reading]:
+def read(chains: list[Chain]) -> list[Reading]:
     return [read_steps(chain.steps) for chain in chains]
 
 
-def _exif_of(trace: ItemTrace) -> str:
+def exif_of(trace: ItemTrace) -> str:
     """Whether pictures are turned as their EXIF tag says: files come that nobody has seen yet."""
     refuse_unless(
         trace.seen.exif,
@@ -230,7 +230,7 @@ def _exif_of(trace: ItemTrace) -> str:
     return trace.seen.exif
 
 
-def _list_pictures(trace: ItemTrace, transforms: list[Transform]) -> list[ItemPicture]:
+def list_pictures(trace: ItemTrace, transforms: list[Transform]) -> list[ItemPicture]:
     """The pictures of an item, in the order of their slots; a stack has several in one slot."""
     where = {
         leaf.number: path
@@ -244,7 +244,7 @@ def _list_pictures(trace: ItemTrace, transforms: list[Transform]) -> list[ItemPi
     ]
 
 
-def _output_of(trace: ItemTrace, transforms: list[Transform], collate: Any) -> Output:
+def output_of(trace: ItemTrace, transforms: list[Transform], collate: Any) -> Output:
     """Makes the old loader's batches out of pictures and skeletons."""
     numbers, slots = iter(range(len(transforms))), []
     for shown, chains in trace.seen.slots:
@@ -263,7 +263,7 @@ def _output_of(trace: ItemTrace, transforms: list[Transform], collate: Any) -> O
     return Output(tuple(slots), (), None if collate is default_collate else collate)
 
 
-def _images_of(trace: ItemTrace) -> LooseImages:
+def images_of_first(trace: ItemTrace) -> LooseImages:
     """The files of the first item's pictures."""
     headers = [header_of(source) for source in trace.opened]
     return LooseImages(

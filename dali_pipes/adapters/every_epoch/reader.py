@@ -86,6 +86,7 @@ class RecordedReader(ItemReader):
         self._fine: set[str] = set()
         # the smallest and the largest height and width that were tried with noise as large
         self._tried, self._tries = np.array([[2**62, 2**62], [0, 0]]), 0
+        self._noise_number = 0
         self._process = -1
         self._caches: list[Any] = []
         self._used: dict[int, tuple[int, int]] = {}
@@ -144,8 +145,10 @@ class RecordedReader(ItemReader):
             seed_own(self._trace.generators, low | high << 32)
 
     def read(self, dataset: Any, number: int) -> tuple[Any, list[Encoded]]:
-        index = self._indices[number]
         dataset = dataset if get_worker_info() else self._copy
+        return self._read(dataset, self._indices[number])
+
+    def _read(self, dataset: Any, index: Any) -> tuple[Any, list[Encoded]]:
         visit, skeleton, found = self._visit(dataset, index, self._supply)
         done = done_of(visit, found)
         files = self._files.get(done)
@@ -164,12 +167,23 @@ class RecordedReader(ItemReader):
             for each, picture in zip(opened, self._pictures, strict=True)
         ]
 
+    @staticmethod
+    def _get(dataset: Any, index: Any) -> Any:
+        return get_sample(dataset, index)
+
     def _visit(self, dataset: Any, index: Any, supply: Supply) -> tuple[Visit, Any, list[Found]]:
         """Runs an item, and takes it apart."""
         recorder = self._recorder
-        visit = Visit(supply, recorder.keys, recorder.known, _SEED, recorder.containers)
+        visit = Visit(
+            supply,
+            recorder.keys,
+            recorder.known,
+            _SEED,
+            recorder.containers,
+            noise_number=self._noise_number,
+        )
         try:
-            sample = record(visit, get_sample, dataset, index)
+            sample = record(visit, self._get, dataset, index)
             skeleton, found = take_apart(sample, visit)
         except EndlessError as error:
             raise self._refusal(index, str(error), "choose its files in another way") from None

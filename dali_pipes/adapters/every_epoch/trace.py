@@ -71,6 +71,8 @@ def trace_items(
     indices: Sequence[Any],
     accept: Callable[[list[Chain]], Any],
     allow_state: bool,
+    name: str = "",
+    instead: str = "",
 ) -> ItemTrace:
     """Runs items of a data set, within the recorder's block.
 
@@ -78,6 +80,8 @@ def trace_items(
         indices: those of all items.
         accept: gets the chains of the first item, and refuses steps that cannot be carried over.
         allow_state: whether the data set may keep something from item to item.
+        name: of the data set, for people; "": that of the recorder's.
+        instead: what to do about items that differ each time; "": as for other data sets.
 
     Raises:
         NotConvertibleError: items cannot be made in the same way.
@@ -86,7 +90,8 @@ def trace_items(
     places = np.unique(np.linspace(0, count - 1, TRUE_SAMPLES).round().astype(int)).tolist()
     surveyed = np.unique(np.linspace(0, count - 1, _SURVEYED).round().astype(int)).tolist()
     some = [indices[place] for place in places]
-    tracer = ItemTracer(recorder, name_of(recorder.dataset), allow_state)
+    tracer = ItemTracer(recorder, name or name_of(recorder.dataset), allow_state)
+    tracer.instead = instead or tracer.instead
     tracer.kept = Kept.of(recorder.copy)
 
     first = tracer.ask_gray(some[0])
@@ -146,7 +151,13 @@ class ItemTracer(Tracer):
     Attributes:
         files, generators: as in `ItemTrace`.
         paths: of pictures that were seen, in order.
+        instead: what to do about items that differ each time.
     """
+
+    instead = (
+        "let it depend on nothing but its index and random numbers that are drawn from random, "
+        "numpy.random, torch, or a generator that the data set holds"
+    )
 
     def __init__(self, recorder: Recorder, name: str, allow_state: bool):
         super().__init__(recorder, name)
@@ -389,14 +400,10 @@ class ItemTracer(Tracer):
         """Refuses an item that opens other files, or has other values, in the second visit,
         although the random numbers are the same.
         """
-        instead = (
-            "let it depend on nothing but its index and random numbers that are drawn from random, "
-            "numpy.random, torch, or a generator that the data set holds"
-        )
         same = _contents(one) == _contents(other)
-        refuse_unless(same, self._name, f"which files it opens {problem}", instead)
+        refuse_unless(same, self._name, f"which files it opens {problem}", self.instead)
         place = first_difference(one.skeleton, other.skeleton)
-        refuse_unless(place is None, self._name, f"sample{place} {problem}", instead)
+        refuse_unless(place is None, self._name, f"sample{place} {problem}", self.instead)
 
     def _refuse_unknown_bytes(self, visit: Visit) -> None:
         pass  # the reader hands over the bytes themselves

@@ -302,8 +302,12 @@ def _read(chains: list[Chain], prefetch: Any) -> list[Reading]:
     return readings
 
 
-def refuse_other_loaders(loader: Any) -> None:
-    """Refuses what is no DataLoader as torch's, and an IterableDataset."""
+def refuse_other_loaders(loader: Any, *, iterates: bool = False) -> None:
+    """Refuses what is no DataLoader as torch's, and an IterableDataset.
+
+    Args:
+        iterates: whether an IterableDataset is taken, with its `worker_init_fn`.
+    """
     kind = loader if isinstance(loader, type) else type(loader)
     refuse_unless(
         isinstance(loader, DataLoader),
@@ -322,12 +326,15 @@ def refuse_other_loaders(loader: Any) -> None:
             "its own way (1 line); move what it does to a batch into the collate function",
         )
 
+    if iterates:
+        return
     refuse_unless(
         not isinstance(loader.dataset, IterableDataset),
         f"an IterableDataset, {place_of(type(loader.dataset), '__iter__')},",
         "which samples there are, and in which order, is in its code",
-        "use Manifest.open and build_loader, which read folders, tables, and shards such as those "
-        "of WebDataset (docs/shards.md)",
+        "pass every_epoch=True to from_torch, which then runs its iterator as it is; or use "
+        "Manifest.open and build_loader, which read folders, tables, and shards such as those of "
+        "WebDataset (docs/shards.md)",
     )
     if loader.num_workers and loader.worker_init_fn:
         _refuse_worker_changes(loader.worker_init_fn)

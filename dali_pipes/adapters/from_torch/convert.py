@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from dali_pipes.adapters.every_epoch.convert import convert_every_epoch
+from dali_pipes.adapters.every_epoch.iterable import convert_iterable
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
 from dali_pipes.adapters.from_torch.steps import read
@@ -66,7 +68,8 @@ def from_torch(
         every_epoch: for samples that are random, or of several files: the data set runs for every
             sample of every epoch, in the DataLoader's own `num_workers`, without decoding anything.
             Before each, all random numbers are seeded by (seed, epoch, sample), so an epoch is the
-            same with any backend, ranks and workers, and after a resume (docs/items.md).
+            same with any backend, ranks and workers, and after a resume (docs/items.md). An
+            IterableDataset has its own order, and a rank and a worker what its iterator yields.
         allow_state: with `every_epoch`, a data set may keep something from sample to sample, on
             which no sample depends, such as a cache of sizes.
 
@@ -76,7 +79,9 @@ def from_torch(
     config = config or DaliConfig()
     if every_epoch:
         _refuse_cache(cache_dir)
-        items, known, found = convert_every_epoch(
+        iterates = isinstance(getattr(dataloader, "dataset", None), IterableDataset)
+        convert: Any = convert_iterable if iterates else convert_every_epoch
+        items, known, found = convert(
             dataloader,
             config,
             check=check,

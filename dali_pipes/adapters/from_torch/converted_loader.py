@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
 
+from dali_pipes.adapters.every_epoch.iterable_loader import IterableLoader
 from dali_pipes.adapters.from_torch.batches import SamplerOrder
 from dali_pipes.adapters.from_torch.later import HeldState
 from dali_pipes.adapters.from_torch.reading import Step
@@ -49,7 +50,7 @@ class ConvertedLoader(RefusesMisuse):
 
     _set_once = ("loader", "dataset", "batch_size", "sampler", "batch_sampler")
 
-    def __init__(self, loader: Loader, conversion: Converted, found: str):
+    def __init__(self, loader: Loader | IterableLoader, conversion: Converted, found: str):
         self.loader, self.dataset, self.batch_size = (
             loader,
             conversion.dataset,
@@ -112,9 +113,9 @@ class ConvertedLoader(RefusesMisuse):
 class _EpochSampler:
     """The part of a sampler that training programs use: its length and `set_epoch`."""
 
-    _loader: Loader
+    _loader: Loader | IterableLoader
 
-    def __init__(self, loader: Loader):
+    def __init__(self, loader: Loader | IterableLoader):
         object.__setattr__(self, "_loader", loader)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -335,6 +335,9 @@ class Tracer:
             return
         for place in self._now.keys() | before.keys():
             values = before.get(place, before), self._now.get(place, before)
+            # Python's own note of the warnings that a module has given
+            if place[1] == "__warningregistry__":
+                continue
             if first_difference(*values) is not None:
                 self.changed.add(place)
 

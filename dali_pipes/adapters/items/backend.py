@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from dali_pipes.adapters.from_torch.structure import PictureSlot
-from dali_pipes.adapters.items.bad_items import BadItems, PictureError
-from dali_pipes.adapters.items.run import ItemBatch, ItemRunner, ItemTask
+from dali_pipes.adapters.items.bad_items import PictureError
+from dali_pipes.adapters.items.run import BadPicture, ItemBatch, ItemTask
 from dali_pipes.adapters.items.skeletons import rebuild
 from dali_pipes.adapters.items.transform import ItemTransform, are_alike
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
@@ -71,6 +71,31 @@ class ItemWorkers:
         )
 
 
+class RunsItems(Protocol):
+    """Runs items of a data set."""
+
+    @property
+    def dataset(self) -> Any: ...
+    @property
+    def seed(self) -> int: ...
+
+
+class MakesDataLoader(Protocol):
+    """Where items are run."""
+
+    @property
+    def num_workers(self) -> int: ...
+    def dataloader(self, dataset: Any, tasks: Any) -> "DataLoader[Any]": ...
+
+
+class NotesBad(Protocol):
+    """Knows which pictures are bad."""
+
+    @property
+    def keys(self) -> frozenset[str]: ...
+    def note(self, bad: list[BadPicture], epoch: int, step: int, count: int) -> None: ...
+
+
 class PicturePart(NamedTuple):
     """The pictures that one backend makes: their places among those of an item."""
 
@@ -99,14 +124,15 @@ class ItemsBackend(Backend):
         fill: puts the pictures of a batch into its values.
     """
 
+    _when: ClassVar[str] = "for every item of every epoch"
     _transform: ItemTransform
 
     def __init__(
         self,
         *arguments: Any,
-        runner: ItemRunner,
-        workers: ItemWorkers,
-        bad: BadItems,
+        runner: "RunsItems",
+        workers: "MakesDataLoader",
+        bad: "NotesBad",
         draw_numbers: Callable[[int, int, NDArray[np.int64]], tuple[NDArray[np.int64], Kind]],
         build_part: Callable[[Transform, int], Backend],
         fill: Callable[[Any, list[Any], torch.device], Any],
@@ -135,6 +161,11 @@ class ItemsBackend(Backend):
             self._runner, self._tasks
         )
 
+    @property
+    def dataset(self) -> Any:
+        """The data set whose items are run."""
+        return self._runner.dataset
+
     def backend_of(self, part: int) -> Backend:
         """The backend that makes the pictures of a part."""
         return self._parts[part].backend
@@ -144,7 +175,7 @@ class ItemsBackend(Backend):
         where = f"in {count} processes" if count else "in this process"
         made = dict.fromkeys(part.backend.explain() for part in self._parts)
         kind = type(self._runner.dataset).__name__
-        return f"{kind} is run for every item of every epoch, {where}; {'; '.join(made)}"
+        return f"{kind} is run {self._when}, {where}; {'; '.join(made)}"
 
     @property
     def engine_mix(self) -> str | None:
@@ -160,12 +191,9 @@ class ItemsBackend(Backend):
             raise RuntimeError("the loader is closed")
 
         asked: deque[PlannedBatch] = deque()
-        self._tasks.each = self._list_tasks(planned, asked, self._bad.keys)
-        # persistent workers serve the new iterator
-        self._iterator = iter(self._loader)
-
+        batches = self._run(self._loader, planned, asked)
         errors: list[Exception] = []
-        items = _until_error(self._plan_items(self._iterator, asked), errors)
+        items = _until_error(self._plan_items(batches, asked), errors)
         # each backend takes planned batches as far ahead as it wants; all in this thread
         *each_part, delivered = itertools.tee(items, len(self._parts) + 1)
         streams = [
@@ -173,6 +201,18 @@ class ItemsBackend(Backend):
             for number, (part, own) in enumerate(zip(self._parts, each_part, strict=True))
         ]
         return self._deliver(delivered, streams, errors)
+
+    def _run(
+        self,
+        loader: "DataLoader[ItemBatch]",
+        planned: Iterator[PlannedBatch],
+        asked: deque[PlannedBatch],
+    ) -> Iterator[ItemBatch]:
+        """The items of each planned batch, which goes to `asked` before."""
+        self._tasks.each = self._list_tasks(planned, asked, self._bad.keys)
+        # persistent workers serve the new iterator
+        self._iterator = iter(loader)
+        return cast(Iterator[ItemBatch], self._iterator)
 
     def _list_tasks(
         self, planned: Iterator[PlannedBatch], asked: deque[PlannedBatch], bad: frozenset[str]

@@ -193,7 +193,7 @@ def build_items(
         fill: puts the pictures of a batch into its values.
     """
     items = ItemTransform.of(pictures, transform)
-    manifest = _manifest_of(dataset, count)
+    manifest = manifest_of(dataset, count)
     plan = Plan(
         manifest,
         items,
@@ -253,7 +253,8 @@ def _check_dataset(dataset: Any) -> int:
         raise ConfigError(
             f"{kind.__name__} has no items by number, so which ones there are, and in which order, "
             "is in its code, and no plan can resume it or divide it among ranks; give it a "
-            "__getitem__ and a __len__"
+            "__getitem__ and a __len__; from_torch(…, every_epoch=True) takes a DataLoader over an "
+            "IterableDataset"
         )
     try:
         count = len(dataset)
@@ -314,7 +315,7 @@ def _describe(
     )
 
 
-def _manifest_of(dataset: Any, count: int) -> Manifest:
+def manifest_of(dataset: Any, count: int) -> Manifest:
     """A manifest with a row for each item, for the order of the plan; it has no images."""
     same: dict[str, Any] = {"label": 0, "height": 1, "width": 1, "orientation": 1}
     same |= {"bytes": 0, "mtime_ns": 0, "offset": 0, "file_bytes": 0, "decoded": False}

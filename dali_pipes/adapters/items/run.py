@@ -91,7 +91,9 @@ class ItemBatch:
     error: ConfigError | None = None
 
 
-class _Item(NamedTuple):
+class Item(NamedTuple):
+    """An item that was run, with a `PictureSlot` in place of each picture, and these."""
+
     number: int
     skeleton: Any
     encoded: list[Encoded]
@@ -186,7 +188,7 @@ class ItemRunner(Dataset[ItemBatch]):
 
         ids = np.array([item.number for item in items], np.int64)
         values = self._reader.join([item.skeleton for item in items], ids)
-        return ItemBatch(values, _images_of(items), bad, ids)
+        return ItemBatch(values, images_of(items), bad, ids)
 
     def _usable_item(
         self,
@@ -195,7 +197,7 @@ class ItemRunner(Dataset[ItemBatch]):
         seeds: NDArray[np.uint32],
         task: ItemTask,
         bad: list[BadPicture],
-    ) -> _Item:
+    ) -> Item:
         """The item of this id; if it cannot be used, the next one in the data set that can be.
 
         Adds what cannot be used to `bad`.
@@ -209,13 +211,13 @@ class ItemRunner(Dataset[ItemBatch]):
             self._check_form(item)
 
             bad += [
-                BadPicture(item.number, one.key, _name(one, item.number), header.problem)
+                BadPicture(item.number, one.key, name_picture(one, item.number), header.problem)
                 for one, header in zip(item.encoded, item.headers, strict=True)
                 if header.problem
             ]
             unusable = next(
                 (
-                    _name(one, item.number)
+                    name_picture(one, item.number)
                     for one, header in zip(item.encoded, item.headers, strict=True)
                     if header.problem or (task.bad and one.key in task.bad)
                 ),
@@ -232,7 +234,7 @@ class ItemRunner(Dataset[ItemBatch]):
             f"on, have pictures that cannot be used, such as {unusable}"
         )
 
-    def _check_form(self, item: _Item) -> None:
+    def _check_form(self, item: Item) -> None:
         """Refuses an item that has another form or other pictures than the first item."""
         expected, found, number = self._pictures, item.encoded, item.number
         if len(found) != len(expected):
@@ -302,7 +304,7 @@ def describe_item(dataset: Any, seed: int, task: ItemTask) -> FirstItem:
         ItemPicture(place, one.transform, one.draws)
         for place, one in zip(places_of(values), item.encoded, strict=True)
     ]
-    form, images = form_of(item.skeleton), _images_of([item])
+    form, images = form_of(item.skeleton), images_of([item])
     if not get_worker_info():
         return FirstItem(pictures, form, images)
     try:
@@ -327,12 +329,12 @@ class ItemDescriber(Dataset[Any]):
             return error
 
 
-def run_item(reader: ItemReader, dataset: Any, number: int, seeds: NDArray[np.uint32]) -> _Item:
+def run_item(reader: ItemReader, dataset: Any, number: int, seeds: NDArray[np.uint32]) -> Item:
     """Runs one item with these seeds, and takes it apart."""
     reader.seed(seeds)
     try:
         skeleton, encoded = reader.read(dataset, number)
-        return _Item(number, skeleton, encoded, [header_of(one.source) for one in encoded])
+        return Item(number, skeleton, encoded, [header_of(one.source) for one in encoded])
     except StopIteration as error:
         # it would end the epoch as if the DataLoader had no more batches
         raise RuntimeError(
@@ -365,7 +367,7 @@ def seed_generators(seeds: NDArray[np.uint32]) -> None:
     torch.default_generator.manual_seed(low | high << 32)
 
 
-def _images_of(items: list[_Item]) -> LooseImages:
+def images_of(items: list[Item]) -> LooseImages:
     """The pictures of these items: all of the first place, then all of the second one."""
     each = [
         (item.encoded[place], item.headers[place], item.number)
@@ -373,7 +375,7 @@ def _images_of(items: list[_Item]) -> LooseImages:
         for item in items
     ]
     return LooseImages(
-        [_name(one, number) for one, _, number in each],
+        [name_picture(one, number) for one, _, number in each],
         [one.source if isinstance(one.source, bytes) else None for one, _, _ in each],
         # one pixel for what has no size, in the item that only `load` looks at
         np.array([(header.height or 1, header.width or 1) for _, header, _ in each], np.int64),
@@ -381,7 +383,7 @@ def _images_of(items: list[_Item]) -> LooseImages:
     )
 
 
-def _name(encoded: Encoded, number: int) -> str:
+def name_picture(encoded: Encoded, number: int) -> str:
     """What messages call a picture."""
     if isinstance(encoded.source, str):
         return encoded.source

@@ -248,14 +248,19 @@ STATES = ("random", "numpy.random", "torch", "a generator of its own")
 
 
 @contextmanager
-def in_worker(dataset: Any, count: int) -> Iterator[None]:
-    """A block in which `get_worker_info` tells of the last of some workers; 0: of none."""
+def in_worker(dataset: Any, count: int, number: int = -1) -> Iterator[None]:
+    """A block in which `get_worker_info` tells of one of some workers, by default of the last; with
+    a count of 0, of none.
+    """
     if not count:
         yield
         return
     before = worker._worker_info
     info = worker.WorkerInfo(
-        id=count - 1, num_workers=count, seed=torch.initial_seed() + count - 1, dataset=dataset
+        id=number % count,
+        num_workers=count,
+        seed=torch.initial_seed() + number % count,
+        dataset=dataset,
     )
     worker._worker_info = info
     try:

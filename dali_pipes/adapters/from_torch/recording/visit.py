@@ -163,13 +163,14 @@ class Visit:
         drawn: the random states before and after each transform, but in cheap visits.
         changed: the first file that the program wanted to change; "": none.
         seeded_with: with what PyTorch's random numbers were seeded before.
+        noise_number: visits with other numbers hand out other cheap noise, so that a picture of
+            one shows no mark of another.
     """
 
     __slots__ = (
         *("supply", "is_cheap", "keys", "known", "seed", "containers", "masks", "opened", "calls"),
         *("marks", "read", "listed", "events", "depth", "failed_step", "drawn", "changed"),
-        "seeded_with",
-        "_noise",
+        *("seeded_with", "noise_number", "_noise"),
     )
 
     def __init__(
@@ -180,7 +181,9 @@ class Visit:
         seed: int,
         containers: Containers,
         masks: MaskNotes | None = None,
+        noise_number: int = 0,
     ):
+        self.noise_number = noise_number
         self.supply, self.is_cheap, self.seed = supply, supply.size is not None, seed
         self.keys, self.known, self.containers, self.masks = keys, known, containers, masks
         self.opened: list[Opened] = []
@@ -306,7 +309,7 @@ class Visit:
             self.marks.append(Mark(value, values, opened, number=len(self.marks), is_mask=True))
             return value
 
-        noise = noise_of(self.seed, number, self.supply.size, opened.mode)
+        noise = noise_of(self.seed + self.noise_number, number, self.supply.size, opened.mode)
         value, snapshot = make(opened, noise)
         # also for an array, of which code may make a PIL image
         twin = None if opened.mode in ("P", "1") else noise.twin
@@ -370,7 +373,8 @@ class Visit:
         # nearly all are called with one picture, and return one
         if len(args) == 1 and is_single(args[0]):
             number = len(self.marks)
-            if (small := self.keys.pictures.known(example, number)) is not None:
+            small = self.keys.pictures.known(example, number + self.noise_number)
+            if small is not None:
                 match = self.match(args[0])
                 call = TransformCall(compose, [match], example, "", steps, numbers, "", numbers[-1])
                 self.calls.append(call)
@@ -483,7 +487,9 @@ class Visit:
     def _mark_small(self, value: Any, call: TransformCall, place: int) -> Any:
         # other noise for each mark, so that no two marks of a visit are equal
         number = len(self.marks)
-        fresh, pixels, twin, snapshot = self.keys.pictures.of(value, number, (call.example, place))
+        fresh, pixels, twin, snapshot = self.keys.pictures.of(
+            value, number + self.noise_number, (call.example, place)
+        )
         self.marks.append(Mark(fresh, pixels, call, place, None, number, twin, snapshot))
         return fresh
 

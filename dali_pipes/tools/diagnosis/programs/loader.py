@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
+from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.measuring.training import Step
@@ -26,12 +27,18 @@ class LoaderProgram(TrainingProgram):
 
     def __init__(self, loader: Loader | ConvertedLoader, step: Step | None = None):
         self._loader, self._step, self.workers = loader, step, available_cpus()
-        self.epoch = len(loader)
+        try:
+            self.epoch = len(loader)
+        except TypeError:
+            raise ConfigError(
+                "the IterableDataset of this loader has no length, so diagnose does not know where "
+                "an epoch ends; give the data set a __len__, or pass on your own DataLoader"
+            ) from None
         self.step_calls: StepCalls | None = None  # None: the calls of the step are not counted
 
         ours = loader.loader if isinstance(loader, ConvertedLoader) else loader
-        # `dataset` of a loader of items is the user's
-        self.is_fetched = ours.plan.manifest.is_fetched
+        # `dataset` of a loader of items is the user's; an iterator has no manifest
+        self.is_fetched = isinstance(ours, Loader) and ours.plan.manifest.is_fetched
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
