@@ -77,13 +77,13 @@ def write_tables(figures: dict[str, Any]) -> str:
                 lines += [_row(case, each, costs) for case, each in carried_out]
                 lines.append("")
 
-        lines += ["**Refused**", "", "| step | why |", "|---|---|"]
-        lines += [
+        refused = [
             f"| `{case.text}` | {_escape(cases[key_of(case)]['words'])} |"
             for case in CASES
             if case.library == library and cases[key_of(case)]["kind"] == "refused"
         ]
-        lines.append("")
+        if refused:
+            lines += ["**Refused**", "", "| step | why |", "|---|---|", *refused, ""]
     return "\n".join(lines)
 
 
