@@ -389,6 +389,23 @@ def test_an_old_picture_is_not_taken_for_a_new_one(files):
             list(epoch)
 
 
+def test_an_iterator_that_leaves_out_large_pictures_is_refused(files, tmp_path):
+    """One is larger than all that are tried before."""
+    large = tmp_path / "large.png"
+    Image.new("RGB", (4300, 60)).save(large)
+
+    def smaller(self):
+        for number, path in share(enumerate([*self.paths[:20], str(large), *self.paths[20:]])):
+            image = read(path)
+            if image.width < 4200:
+                yield CROP(image), number
+
+    with convert(files, smaller) as loader:
+        epoch = iter(loader)
+        with pytest.raises(NotConvertibleError, match="leaves out pictures of some sizes"):
+            list(epoch)
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_errors_are_not_lost_in_a_batch_that_is_dropped(files, is_late):
     """The last batch of a worker has one sample only, or an error."""

@@ -7,7 +7,7 @@ back to the main process is files and values, no pixels.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count, islice, repeat
 from typing import Any
@@ -20,7 +20,13 @@ from dali_pipes.adapters.every_epoch.reader import RecordedReader
 from dali_pipes.adapters.from_torch.reading import place_of, refuse_unless
 from dali_pipes.adapters.from_torch.recording.marks import is_picture
 from dali_pipes.adapters.from_torch.recording.untouched import in_worker, light_copy
-from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit, active, record
+from dali_pipes.adapters.from_torch.recording.visit import (
+    Opened,
+    Supply,
+    Visit,
+    active,
+    record,
+)
 from dali_pipes.adapters.from_torch.structure import leaves
 from dali_pipes.adapters.from_torch.trace import CHEAP_SIZES
 from dali_pipes.adapters.items.encoded import Encoded
@@ -33,7 +39,7 @@ from dali_pipes.errors import ConfigError
 
 # Visits one after the other have other noise, so that a picture that the program keeps from one to
 # the next is no picture of the next. A visit hands out fewer pictures than `_STRIDE`, as a rule.
-_NOISES, _STRIDE = 13, 16
+_NOISES, _STRIDE = 13, 128
 _END = 2**12  # bytes at the end of an encoded image that stand for it
 
 
@@ -98,9 +104,27 @@ class SamplesByPlace(Dataset[Any]):
 class IteratedReader(RecordedReader):
     """Takes the next sample of an iterator, in place of one of an index."""
 
-    @staticmethod
-    def _get(iterator: Any, index: Any) -> Any:
-        return next(iterator)
+    # pictures as large as these are tried with the samples that come next
+    _sizes: tuple[tuple[int, int], ...] = ()
+
+    def _get(self, iterator: Any, index: Any) -> Any:
+        try:
+            return next(iterator)
+        except StopIteration:
+            visit = active()
+            # An iterator that leaves out pictures of such sizes finds no other ones. It may also
+            # have been at its end, with fewer pictures than a sample has.
+            few = min(1 + max(files) for files in self._trace.files.values())
+            size = visit.supply.size if visit and len(visit.opened) >= few else None
+            if size and size != self._supply.size:
+                height, width = size
+                raise self._refusal(
+                    index,
+                    f"does not come where pictures are of {width} × {height} pixels: the iterator "
+                    "leaves out pictures of some sizes",
+                    "leave them out of the list of files",
+                ) from None
+            raise
 
     def read_next(self, iterator: Iterator[Any], place: int) -> Item:
         """The next sample, taken apart.
@@ -114,11 +138,16 @@ class IteratedReader(RecordedReader):
         info = get_worker_info()
         self._noise_number = _STRIDE * (place % _NOISES)
         name = f"{place} of worker {info.id if info else 0}"
-        skeleton, encoded = self._read(iterator, name)
+        supply = self._supply
+        if self._sizes:
+            supply, self._sizes = replace(supply, size=self._sizes[0]), self._sizes[1:]
+        skeleton, encoded = self._read(iterator, name, supply)
         return Item(place, skeleton, encoded, [header_of(one.source) for one in encoded])
 
-    def _try_size(self, *_: Any) -> None:
-        pass  # an iterator yields a sample once
+    def _try_size(self, dataset: Any, index: Any, opened: Opened, done: Any) -> None:
+        # an iterator yields a sample once: the next one gets noise of this size
+        if (size := self._new_size(opened)) is not None:
+            self._sizes = (*self._sizes, size)
 
 
 class IteratedItems(IterableDataset[Any]):

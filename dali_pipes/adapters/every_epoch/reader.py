@@ -146,10 +146,10 @@ class RecordedReader(ItemReader):
 
     def read(self, dataset: Any, number: int) -> tuple[Any, list[Encoded]]:
         dataset = dataset if get_worker_info() else self._copy
-        return self._read(dataset, self._indices[number])
+        return self._read(dataset, self._indices[number], self._supply)
 
-    def _read(self, dataset: Any, index: Any) -> tuple[Any, list[Encoded]]:
-        visit, skeleton, found = self._visit(dataset, index, self._supply)
+    def _read(self, dataset: Any, index: Any, supply: Supply) -> tuple[Any, list[Encoded]]:
+        visit, skeleton, found = self._visit(dataset, index, supply)
         done = done_of(visit, found)
         files = self._files.get(done)
         if files is None:
@@ -167,8 +167,7 @@ class RecordedReader(ItemReader):
             for each, picture in zip(opened, self._pictures, strict=True)
         ]
 
-    @staticmethod
-    def _get(dataset: Any, index: Any) -> Any:
+    def _get(self, dataset: Any, index: Any) -> Any:
         return get_sample(dataset, index)
 
     def _visit(self, dataset: Any, index: Any, supply: Supply) -> tuple[Visit, Any, list[Found]]:
@@ -206,26 +205,33 @@ class RecordedReader(ItemReader):
         Raises:
             NotConvertibleError: the item does something else then.
         """
+        if (size := self._new_size(opened)) is None:
+            return
+        self.seed(self._seeds)
+        visit, _, found = self._visit(dataset, index, replace(self._supply, size=size))
+        if done_of(visit, found) != done:
+            height, width = size
+            raise self._refusal(
+                index,
+                f"has a picture of {width} × {height} pixels, and is made in another way than with "
+                "a small one",
+                "treat all samples alike",
+            )
+
+    def _new_size(self, opened: Opened) -> tuple[int, int] | None:
+        """The height and width of a picture that is larger or smaller than all before, for which
+        noise as large is to be tried; None: it is not.
+        """
         header = header_of(_source_of(opened))
         size = np.array([header.height, header.width])
         # files may be in the order of their sizes: after many, in steps of a tenth
         slack = 1.0 if self._tries < _STRICT_TRIES else 1.1
         is_new = (size * slack < self._tried[0]) | (size > self._tried[1] * slack)
         if header.problem or not is_new.any():
-            return
+            return None
         self._tries += 1
         self._tried = np.stack([np.minimum(self._tried[0], size), np.maximum(self._tried[1], size)])
-
-        self.seed(self._seeds)
-        supply = replace(self._supply, size=(header.height, header.width))
-        visit, _, found = self._visit(dataset, index, supply)
-        if done_of(visit, found) != done:
-            raise self._refusal(
-                index,
-                f"has a picture of {header.width} × {header.height} pixels, and is made in another "
-                "way than with a small one",
-                "treat all samples alike",
-            )
+        return header.height, header.width
 
     def _refuse_other_seeds(self, index: Any, done: Any) -> None:
         """Refuses an item whose pictures may share random numbers where those of others do not."""
