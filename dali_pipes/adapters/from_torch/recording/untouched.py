@@ -39,6 +39,8 @@ CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
 ATOMS = (str, bytes, int, float, complex, NoneType, np.generic)
 # whose attributes are all of the program's own
 _NAMESPACES = (SimpleNamespace, argparse.Namespace, threading.local)
+# packages whose objects hold generators and pictures: transforms, caches, stages of a pipeline
+_WALKED = ("torchvision", "timm", "albumentations", "cachetools", "webdataset")
 # packages of dicts whose keys are attributes, and of configurations
 _OPTIONS = ("easydict", "munch", "addict", "attrdict", "box", "omegaconf", "ml_collections")
 _FUNCTIONS = (FunctionType, MethodType, functools.partial)
@@ -570,11 +572,13 @@ def _collector_off() -> Iterator[None]:
 
 
 def is_walked(value: Any) -> bool:
-    """Whether an object is one of the user's classes, a namespace, a transform or a data set."""
+    """Whether an object is one of the user's classes, a namespace, a transform, a data set or a part
+    of one.
+    """
     if is_a(value, (type, ModuleType)):
         return False
     name = type(value).__module__
-    is_known = name.partition(".")[0] in ("torchvision", "timm", "albumentations", "cachetools")
+    is_known = name.partition(".")[0] in _WALKED
     kinds = torch.utils.data.Dataset, torch.nn.Module
     return (
         is_known
