@@ -572,8 +572,8 @@ def _collector_off() -> Iterator[None]:
 
 
 def is_walked(value: Any) -> bool:
-    """Whether an object is one of the user's classes, a namespace, a transform, a data set or a part
-    of one.
+    """Whether an object is one of the user's classes, a namespace, a transform or a data set, or
+    part of one.
     """
     if is_a(value, (type, ModuleType)):
         return False
