@@ -130,9 +130,9 @@ class ItemsBackend(Backend):
     def __init__(
         self,
         *arguments: Any,
-        runner: "RunsItems",
-        workers: "MakesDataLoader",
-        bad: "NotesBad",
+        runner: RunsItems,
+        workers: MakesDataLoader,
+        bad: NotesBad,
         draw_numbers: Callable[[int, int, NDArray[np.int64]], tuple[NDArray[np.int64], Kind]],
         build_part: Callable[[Transform, int], Backend],
         fill: Callable[[Any, list[Any], torch.device], Any],
