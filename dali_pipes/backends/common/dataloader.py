@@ -2,10 +2,17 @@
 main process, and end early, which PyTorch itself leaves incomplete.
 """
 
+import os
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import wait
 from typing import Any
 
 _ENDS_WITHIN_S = 5.0
+_READS_WITHIN_S = 0.2
+_CHUNK_BYTES = 1 << 16
 
 
 def end_workers(iterator: Any) -> None:
@@ -19,7 +26,18 @@ def end_workers(iterator: Any) -> None:
     if not hasattr(iterator, "_shutdown_workers"):
         return
 
-    iterator._shutdown_workers()
+    if iterator._shutdown:
+        _join_workers(iterator)
+        return
+
+    with _readers_of([iterator._worker_result_queue, *iterator._index_queues]) as readers:
+        iterator._shutdown_workers()
+        _join_workers(iterator)
+        for queue, reader in readers:
+            _end_sender(queue, reader)
+
+
+def _join_workers(iterator: Any) -> None:
     for worker in iterator._workers:
         # a worker that did not end by itself was terminated, but nobody has waited for it since
         worker.join(_ENDS_WITHIN_S)
@@ -27,6 +45,39 @@ def end_workers(iterator: Any) -> None:
             # not worker.close(): at exit the registered function joins the worker once more, which
             # raises an error if the worker is closed
             worker._popen.close()
+
+
+@contextmanager
+def _readers_of(queues: list[Any]) -> Iterator[list[tuple[Any, int]]]:
+    """Each queue and a descriptor of its reading end that stays open when the queue is closed."""
+    readers = [(queue, os.dup(queue._reader.fileno())) for queue in queues]
+    try:
+        yield readers
+    finally:
+        for _, reader in readers:
+            os.close(reader)
+
+
+def _end_sender(queue: Any, reader: int) -> None:
+    """Ends the thread by which this process sends to its workers through a queue, if there is one.
+
+    It waits for ever in two cases, and keeps the queue's two descriptors open: the pipe is full and
+    the worker that read it has ended, or a worker ended while it sent and so never gave the lock of
+    the queue's writers back.
+    """
+    queue.cancel_join_thread()
+    queue.close()
+    sender = queue._thread
+    if sender is None:
+        return
+
+    deadline = time.monotonic() + _ENDS_WITHIN_S
+    sender.join(_READS_WITHIN_S)
+    while sender.is_alive() and time.monotonic() < deadline:
+        if wait([reader], _READS_WITHIN_S):
+            os.read(reader, _CHUNK_BYTES)
+        elif queue._wlock._semlock._is_zero():
+            queue._wlock.release()
 
 
 def leave_ctrl_c_to_the_main_process(worker: int) -> None:
