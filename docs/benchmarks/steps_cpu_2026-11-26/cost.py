@@ -63,7 +63,7 @@ def by_library(live, case, pictures):
         if is_array:
             live(image=each)
         else:
-            # timm's Posterize draws 0 bits in some policies, which Pillow 12 refuses
+            # timm's Posterize draws 0 bits in some policies, which Pillow refuses
             with contextlib.suppress(ValueError):
                 live(each)
     return (time.process_time() - start) / len(inputs)
