@@ -3,7 +3,12 @@
 from dali_pipes.data.images import open_images, sample_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.training.recipe import check_channels, check_model, default_model
+from dali_pipes.training.networks import (
+    check_channels,
+    check_model,
+    default_model,
+    refuse_training_options,
+)
 
 
 def open_measured_images(config: MeasureConfig) -> Manifest:
@@ -23,6 +28,7 @@ def check_trained_model(config: MeasureConfig) -> str | None:
     Raises:
         ConfigError: there is no such model, or none for images of so many channels.
     """
+    refuse_training_options(config.model)
     name = check_model(config.model.name or default_model())
     if config.workload != "train":
         return None

@@ -79,10 +79,11 @@ def check_same(
     """Raises a CheckpointError unless the weights are for this model, these classes and images of
     this many channels.
     """
-    if state["name"] != model.name:
+    if state["name"] != (name := model.function or model.name):
+        option = "function" if ":" in state["name"] else "name"
         raise CheckpointError(
-            f"{path}: of {state['name']}, but model.name is {model.name}; set "
-            f"model.name={state['name']}"
+            f"{path}: of {state['name']}, but model.{'function' if model.function else 'name'} is "
+            f"{name}; set model.{option}={state['name']}"
         )
 
     # earlier versions did not save it, and had three

@@ -18,14 +18,24 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        name: in torchvision.models, or in timm if that is installed; required for training; None:
-            the program's default.
+        name: in torchvision.models, or in timm if that is installed, or a folder of a model that
+            Hugging Face's transformers saved; required for training; None: the program's default.
+        function: "module:function" that returns the network, in place of `name`; it is called with
+            num_classes and channels if it takes them.
+        weights: what it starts from: a file (torch.save or safetensors), or a name that torchvision
+            or timm gives to weights of this network, such as IMAGENET1K_V2; the head is new where
+            it is for other classes; None: random.
+        freeze: patterns of the names of parameters that are not trained; backbone.* is all but the
+            head.
         channels_last: memory format of the weights; on a GPU convolutions in half precision are
             faster with it.
         compile: torch.compile.
     """
 
     name: str | None = "resnet50"
+    function: str | None = None
+    weights: str | None = None
+    freeze: list[str] = field(default_factory=list)
     channels_last: bool = True
     compile: bool = False
 
@@ -45,6 +55,8 @@ class OptimizerConfig:
         lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
         lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr`
             holds for any.
+        lr_scale: factors of the rate by patterns of parameters' names, such as {backbone.*: 0.1};
+            the first pattern that fits a name counts.
         decay_norm_and_bias: whether biases and normalizations get weight decay too, as PyTorch's
             optimizers do by default.
     """
@@ -53,6 +65,7 @@ class OptimizerConfig:
     lr: float = option(0.1, check_min, 0)
     lr_batch_size: int | None = option(256, check_min, 1)
     weight_decay: float = option(1e-4, check_min, 0)
+    lr_scale: dict[str, float] = field(default_factory=dict)
     decay_norm_and_bias: bool = True
     momentum: float = option(0.9, check_range, 0, 1)
     nesterov: bool = False

@@ -19,7 +19,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused_of_dali
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.recipe import build_network
+from dali_pipes.training.networks import build_network, find_head, freeze
 
 
 def check_memory(
@@ -37,6 +37,7 @@ def check_memory(
         ConfigError: the run cannot fit; the text has the numbers.
     """
     module = build_network(config.model, len(images.classes), config.transform.channels)
+    freeze(module, config.model.freeze, find_head(module, len(images.classes)))
     states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
     # a compiled network keeps what its compiler chooses, which nobody knows beforehand
     kept = (
@@ -76,10 +77,14 @@ def model_needs(
         kept: bytes that the forward pass keeps, as from `saved_bytes`; 0: unknown.
     """
     where = "gpu" if torch.cuda.is_available() else "host"
-    weights = sum(parameter.nbytes for parameter in module.parameters())
+    every = sum(parameter.nbytes for parameter in module.parameters())
+    weights = sum(each.nbytes for each in module.parameters() if each.requires_grad)
 
     copies = 1 + optimizer_states + ema
-    yield Need(f"{copies} × the weights (optimizer, average)", where, copies * weights, "the model")
+    text = f"{copies} × the weights (optimizer, average)"
+    if weights < every:
+        text = f"the weights, and {copies - 1} × those that are trained (optimizer, average)"
+    yield Need(text, where, (1 + ema) * every + optimizer_states * weights, "the model")
 
     if kept > weights:
         yield Need(

@@ -1,12 +1,10 @@
-"""The training recipe: the network by its name, the optimizer and its parameter groups, the
-learning rate of every step, mixing, and the average of the weights.
+"""The training recipe: the optimizer and its parameter groups, the learning rate of every step,
+mixing, and the average of the weights.
 """
 
+import fnmatch
 import math
-import os
-import shutil
-from difflib import get_close_matches
-from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import nn, optim
@@ -15,123 +13,7 @@ from dali_pipes.backends.base import BatchTransform
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.training.average import WeightAverage
-from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, TrainConfig
-
-# In training these two have auxiliary outputs with losses (Szegedy et al., 2014 and 2015); only the
-# main output is trained here.
-_ONE_OUTPUT = {
-    name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")
-}
-_ONE_SIZE = ("vit_", "maxvit_")  # beginnings of torchvision's names
-
-
-def check_model(name: str | None) -> str:
-    """Returns the name, if torchvision or timm has such a model for classification.
-
-    Raises:
-        ConfigError: neither has one; the text names the nearest ones.
-    """
-    if name is None:
-        raise ConfigError(
-            "no model is named; choose one, as in model=resnet50 or model.name=vit_b_16"
-        )
-
-    names, where = _torchvision_names(), "torchvision.models does"
-    if name in names:
-        return name
-    if find_spec("timm"):
-        import timm
-
-        if name in timm.list_models():
-            return name
-        where = "torchvision.models and timm do"
-
-    near = get_close_matches(name, names, n=5, cutoff=0.3)
-    raise ConfigError(
-        f"model.name is {name!r}, which {where} not have; near names: {', '.join(near) or 'none'}"
-    )
-
-
-def check_size(name: str, size: object) -> None:
-    """Checks that a network takes images of a `Transform.size`; some transformers of torchvision
-    have a grid of one size.
-
-    Raises:
-        ConfigError: this one takes images of 224 pixels only.
-    """
-    if name in _torchvision_names() and name.startswith(_ONE_SIZE) and size != 224:
-        raise ConfigError(
-            f"model.name={name} takes images of 224 pixels only; set transform.size=224, or "
-            "choose another network"
-        )
-
-
-def check_channels(name: str, channels: int) -> None:
-    """Checks that a network can be built for images of this many channels.
-
-    Raises:
-        ConfigError: torchvision builds its networks for three only.
-    """
-    if channels != 3 and name in _torchvision_names():
-        raise ConfigError(
-            f"model.name={name} is torchvision's, for images of three channels, and "
-            f"transform.channels is {channels}; choose a network that only timm has, such as "
-            "resnet26d, or set transform.channels=3"
-        )
-
-
-def check_compiler() -> None:
-    """Checks that torch.compile finds a compiler, which torch._inductor needs on a CPU and Triton
-    on a GPU.
-
-    Raises:
-        ConfigError: there is none, as in the container's image.
-    """
-    if not any(
-        shutil.which(name)
-        for name in (os.environ.get("CC", "gcc"), os.environ.get("CXX", "g++"), "clang")
-    ):
-        raise ConfigError(
-            "model.compile=true needs a C++ compiler, and there is none; set "
-            "model.compile=false, or install g++"
-        )
-
-
-def build_model(name: str | None, num_classes: int = 1000, channels: int = 3) -> nn.Module:
-    """Builds a network with random weights and `num_classes` outputs, for images of `channels`;
-    torchvision's if timm has one of that name too.
-
-    Raises:
-        ConfigError: there is no such network.
-    """
-    name = check_model(name)
-    check_channels(name, channels)
-    if name in _torchvision_names():
-        from torchvision.models import get_model
-
-        return get_model(name, weights=None, num_classes=num_classes, **_ONE_OUTPUT.get(name, {}))
-    import timm
-
-    return timm.create_model(name, num_classes=num_classes, in_chans=channels)
-
-
-def _torchvision_names() -> list[str]:
-    from torchvision import models  # here, since it takes longer to import than PyTorch
-
-    return models.list_models(models)
-
-
-def default_model() -> str:
-    """Returns the name of the network that measurements train."""
-    return "resnet50" if torch.cuda.is_available() else "shufflenet_v2_x0_5"
-
-
-def build_network(config: ModelConfig, num_classes: int, channels: int = 3) -> nn.Module:
-    """Builds the configured network for images of `channels`, with random weights drawn on the
-    CPU.
-    """
-    module = build_model(config.name, num_classes, channels)
-    return module.to(memory_format=torch.channels_last) if config.channels_last else module  # type: ignore[call-overload]
+from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
 
 
 def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:
@@ -182,22 +64,32 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimize
     return sgd
 
 
-def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, object]]:
-    """Returns the parameters that are trained, in groups of one weight decay."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if config.decay_norm_and_bias:
-        return [{"params": trained, "weight_decay": config.weight_decay}]
+def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
+    """Returns the parameters that are trained, in groups of one weight decay and one factor of the
+    learning rate, which is under "lr_scale".
 
-    # biases and the scales of normalizations have one dimension
+    Raises:
+        ConfigError: a pattern of `lr_scale` is of no parameter that is trained.
+    """
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    for pattern in config.lr_scale:
+        if not fnmatch.filter(trained, pattern):
+            parts = ", ".join(f"{each}.*" for each, _ in model.named_children())
+            raise ConfigError(
+                f"optimizer.lr_scale: {pattern} is of no parameter that is trained; the network's "
+                f"parts are {parts}"
+            )
+
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, each in trained.items():
+        # biases and the scales of normalizations have one dimension
+        decays = config.decay_norm_and_bias or each.ndim > 1
+        factors = (config.lr_scale[one] for one in config.lr_scale if fnmatch.fnmatch(name, one))
+        key = (config.weight_decay if decays else 0.0, next(factors, 1.0))
+        groups.setdefault(key, []).append(each)
     return [
-        {
-            "params": [parameter for parameter in trained if parameter.ndim > 1],
-            "weight_decay": config.weight_decay,
-        },
-        {
-            "params": [parameter for parameter in trained if parameter.ndim <= 1],
-            "weight_decay": 0.0,
-        },
+        {"params": each, "weight_decay": decay, "lr_scale": factor}
+        for (decay, factor), each in groups.items()
     ]
 
 

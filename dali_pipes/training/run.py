@@ -35,14 +35,9 @@ from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_r
 from dali_pipes.training.log import Log
 from dali_pipes.training.memory import check_memory, explain
 from dali_pipes.training.meter import summarize
-from dali_pipes.training.recipe import (
-    build_mixing,
-    build_network,
-    check_channels,
-    check_compiler,
-    check_model,
-    check_size,
-)
+from dali_pipes.training.networks import build_network, check_network, title_of
+from dali_pipes.training.recipe import build_mixing
+from dali_pipes.training.start import start_network
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
@@ -111,15 +106,17 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
         Interrupt() as interrupt,
         alive as heartbeat,
     ):
+        classes = val.classes
+        start = on_all_ranks(fabric, lambda: start_network(config, classes, path is not None))
         with _explain_out_of_memory(folder, fabric):
-            trainer = Trainer(config, fabric, images, val, folder)
+            trainer = Trainer(config, fabric, start.network, images, val, folder)
         # before the folder is made: a checkpoint that is refused leaves nothing behind
         if path:
             on_all_ranks(fabric, lambda: _restore(trainer, path, folder, fabric))
         on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
 
         with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
-            _log_start(config, fabric, trainer, images, log, folder, cpus)
+            _log_start(config, fabric, trainer, images, log, [*start.said, cpus], folder)
             try:
                 with _explain_out_of_memory(folder, fabric):
                     trainer.fit(log, interrupt, heartbeat)
@@ -144,12 +141,8 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
 
 def _check(config: TrainConfig, folder: Path | None) -> None:
     # mistakes in the options, before any image is opened
-    name = check_model(config.model.name)
-    for size in config.transform.every_size | config.eval_transform.every_size:
-        check_size(name, size)
-    check_channels(name, config.eval_transform.channels)
-    if config.model.compile:
-        check_compiler()
+    sizes = sorted(config.transform.every_size | config.eval_transform.every_size, key=str)
+    check_network(config.model, sizes, config.eval_transform.channels)
 
     if not is_for_training(config.loader):
         raise ConfigError(
@@ -208,22 +201,23 @@ def _log_start(
     trainer: Trainer,
     images: Loader,
     log: Log,
+    said: list[str],
     folder: Path,
-    cpus: str,
 ) -> None:
-    """Logs the start of the run, and writes the composed configuration."""
+    """Logs the start of the run with further sentences, and writes the composed configuration."""
     if fabric.global_rank:
         return
 
     plan, device = images.plan, fabric.device.type
     log.say(
-        f"{config.model.name} on {fabric.world_size} × {device}, {config.precision}: "
+        f"{title_of(config.model)} on {fabric.world_size} × {device}, {config.precision}: "
         f"{config.epochs} epochs of {len(images):,} "
         f"steps of {plan.global_batch_size}; {len(plan.manifest):,} images of "
         f"{len(plan.manifest.classes):,} classes"
     )
-    log.say(images.explain())
-    log.say(f"{cpus}. Everything is kept in {folder}")
+    for sentence in (images.explain(), *said):
+        log.say(sentence)
+    log.say(f"Everything is kept in {folder}")
 
     if trainer.step:
         log.say(f"goes on at epoch {images.epoch + 1}, step {trainer.step:,} of the run")

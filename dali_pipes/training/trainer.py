@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import DaliPipesError
@@ -23,7 +24,8 @@ from dali_pipes.training.evaluate import Evaluation, validate
 from dali_pipes.training.launch import RankVotes, all_gather, share_buffers
 from dali_pipes.training.log import Log
 from dali_pipes.training.meter import Meter, rates
-from dali_pipes.training.recipe import build_ema, build_network, build_optimizer, lr_at, peak_lr
+from dali_pipes.training.networks import title_of
+from dali_pipes.training.recipe import build_ema, build_optimizer, lr_at, peak_lr
 from dali_pipes.training.step import Readback, TrainStep
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 
@@ -43,6 +45,7 @@ class Trainer:
 
     Args:
         fabric: from `launch`.
+        network: as from `start_network`, with equal weights on every rank.
         loader: the loader of the training images; its global batches have batch_size × accumulate ×
             ranks images.
         val: the validation images.
@@ -53,7 +56,13 @@ class Trainer:
     """
 
     def __init__(
-        self, config: TrainConfig, fabric: Any, loader: Loader, val: Manifest, folder: Path
+        self,
+        config: TrainConfig,
+        fabric: Any,
+        network: nn.Module,
+        loader: Loader,
+        val: Manifest,
+        folder: Path,
     ):
         self.history: list[dict[str, Any]] = []
         self._config, self._fabric, self._loader, self._val, self._folder = (
@@ -69,11 +78,7 @@ class Trainer:
             RankVotes(fabric),
         )
 
-        # the same initial weights on every rank
-        torch.manual_seed(config.seed)
-        self._module = build_network(config.model, len(val.classes), config.transform.channels).to(
-            fabric.device
-        )
+        self._module = network.to(fabric.device)
         self._optimizer = build_optimizer(config.optimizer, self._module)
         self._ema = build_ema(config, self._module)
 
@@ -225,7 +230,7 @@ class Trainer:
     def _state(self) -> dict[str, Any]:
         """Returns the state needed to resume; every rank contributes to it."""
         return {
-            "name": self._config.model.name,
+            "name": title_of(self._config.model),
             "classes": self._val.classes,
             "channels": self._config.transform.channels,
             "model": self._module.state_dict(),

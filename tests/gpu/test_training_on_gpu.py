@@ -7,7 +7,8 @@ import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
 from dali_pipes.training.evaluate import counts
-from dali_pipes.training.recipe import build_ema, build_network, build_optimizer
+from dali_pipes.training.networks import build_network
+from dali_pipes.training.recipe import build_ema, build_optimizer
 from dali_pipes.training.step import Readback, TrainStep
 
 launching, trainer = later("dali_pipes.training.launch"), later("dali_pipes.training.trainer")

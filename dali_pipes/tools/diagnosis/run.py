@@ -37,7 +37,13 @@ from dali_pipes.tools.diagnosis.programs.configured import ConfiguredProgram
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
 from dali_pipes.training.data import open_classified
 from dali_pipes.training.memory import check_memory
-from dali_pipes.training.recipe import check_channels, check_compiler, check_model, check_size
+from dali_pipes.training.networks import (
+    check_channels,
+    check_compiler,
+    check_model,
+    check_size,
+    refuse_training_options,
+)
 
 console = Console(stderr=True)
 
@@ -51,6 +57,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     Raises:
         DaliPipesError: a mistake in the configuration or the images.
     """
+    refuse_training_options(config.model)
     name = check_model(config.model.name)
     check_size(name, config.transform.size_at(0))
     check_channels(name, config.transform.channels)

@@ -16,7 +16,12 @@ from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.training import checkpoint
 from dali_pipes.training.average import averaged_weights
 from dali_pipes.training.checkpoint import CheckpointError
-from dali_pipes.training.recipe import build_network, check_compiler, check_size
+from dali_pipes.training.networks import (
+    build_network,
+    check_compiler,
+    check_size,
+    refuse_training_options,
+)
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -45,6 +50,7 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
         ConfigError, CheckpointError: there is no such model or file, or they do not belong
             together.
     """
+    refuse_training_options(config.model)
     saved: Any = checkpoint.read(Path(config.checkpoint)) if config.checkpoint else {}
     ours, files = checkpoint.is_ours(saved), {"checkpoint": config.checkpoint}
 
@@ -106,7 +112,11 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
     """
     path, model = Path(str(config.checkpoint)), config.model
     if checkpoint.is_ours(saved):
-        model = replace(model, name=model.name or saved["name"])
+        # of a function, if training took one
+        if ":" in saved["name"] and not model.name:
+            model = replace(model, function=model.function or saved["name"])
+        else:
+            model = replace(model, name=model.name or saved["name"])
         checkpoint.check_same(saved, path, model, saved["classes"], config.transform.channels)
         outputs = len(saved["classes"])
     else:

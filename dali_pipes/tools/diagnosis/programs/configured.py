@@ -31,7 +31,8 @@ from dali_pipes.tools.diagnosis.programs.base import Feed, Fix, TrainingProgram
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.memory import check_memory
-from dali_pipes.training.recipe import build_ema, build_mixing, build_network, build_optimizer
+from dali_pipes.training.networks import build_network
+from dali_pipes.training.recipe import build_ema, build_mixing, build_optimizer
 from dali_pipes.training.step import Readback, TrainStep
 
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
