@@ -204,7 +204,7 @@ def register(users: Path | None = None) -> None:
     for group, options in (
         ("data", _with_keys(DataConfig, "targets.images")),
         ("model", ModelConfig),
-        ("optimizer", OptimizerConfig),
+        ("optimizer", _with_keys(OptimizerConfig, "lr_scale")),
     ):
         store.store(group=group, name="schema", node=options)
     for name, transform in TRANSFORMS.items():

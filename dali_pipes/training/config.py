@@ -26,7 +26,7 @@ class ModelConfig:
             or timm gives to weights of this network, such as IMAGENET1K_V2; the head is new where
             it is for other classes; None: random.
         freeze: patterns of the names of parameters that are not trained; backbone.* is all but the
-            head.
+            head. `function`, `weights` and `freeze` are for dali-pipes train.
         channels_last: memory format of the weights; on a GPU convolutions in half precision are
             faster with it.
         compile: torch.compile.
