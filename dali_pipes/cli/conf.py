@@ -31,7 +31,7 @@ from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preview.run import PreviewConfig
 from dali_pipes.tools.scan.run import ScanConfig
 from dali_pipes.tools.tuning.config import TuneConfig
-from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
+from dali_pipes.training.config import ModelConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 
 PACKAGE = Path(__file__).resolve().parents[1]
 MARKER = ".dali_pipes"  # an empty file that says that a folder of configurations is for us
@@ -205,6 +205,7 @@ def register(users: Path | None = None) -> None:
         ("data", _with_keys(DataConfig, "targets.images")),
         ("model", ModelConfig),
         ("optimizer", _with_keys(OptimizerConfig, "lr_scale")),
+        ("schedule", ScheduleConfig),
     ):
         store.store(group=group, name="schema", node=options)
     for name, transform in TRANSFORMS.items():

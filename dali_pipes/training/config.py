@@ -79,6 +79,40 @@ class OptimizerConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class ScheduleConfig:
+    """The learning rate after the warm-up, which `warmup_epochs` gives; docs/training.md compares
+    it with PyTorch's and timm's schedulers.
+
+    Attributes:
+        name: "cosine", "linear", "constant", "step", "exponential" or "wsd" (warm-up, stable,
+            decay).
+        unit: the rate changes with each "step", or with each "epoch", as torchvision's and timm's
+            programs do by default.
+        min_lr: cosine, linear and wsd end at it; step and exponential do not go below.
+        warmup_lr: where the warm-up begins; None: one step's share of `optimizer.lr`.
+        warmup_prefix: whether the schedule begins after the warm-up; if not, it begins with the
+            run, and the warm-up takes the place of its first part.
+        decay_epochs, decay_rate: step and exponential multiply the rate by `decay_rate` in every
+            `decay_epochs`: step at once, exponential gradually.
+        cooldown: the share of the schedule, at its end, in which wsd decreases the rate.
+    """
+
+    name: str = option(
+        "cosine", check_choice, ("cosine", "linear", "constant", "step", "exponential", "wsd")
+    )
+    unit: str = option("step", check_choice, ("step", "epoch"))
+    min_lr: float = option(0.0, check_min, 0)
+    warmup_lr: float | None = option(None, check_min, 0)
+    warmup_prefix: bool = True
+    decay_epochs: float = option(30, check_min, 0.001)
+    decay_rate: float = option(0.1, check_range, 0, 1)
+    cooldown: float = option(0.2, check_range, 0, 1)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(kw_only=True, slots=True)
 class MixingConfig:
     """MixUp and CutMix of the training images; docs/mixing.md. With both alphas, one of the two is
     drawn for each batch.
@@ -105,7 +139,7 @@ class TrainConfig:
             image once, in a new order each epoch.
         epochs: epochs of training, including the warm-up.
         warmup_epochs: epochs in which the learning rate rises linearly to `optimizer.lr`; then it
-            decreases to 0 (cosine schedule).
+            follows `schedule`.
         batch_size: images per rank and forward pass; the global batch is batch_size × accumulate ×
             ranks.
         eval_batch_size: images per rank when evaluating.
@@ -141,6 +175,7 @@ class TrainConfig:
     loader: Any = None
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     mixing: MixingConfig = field(default_factory=MixingConfig)
     epochs: int = option(90, check_min, 1)
     warmup_epochs: float = option(5, check_min, 0)

@@ -1,9 +1,8 @@
-"""The training recipe: the optimizer and its parameter groups, the learning rate of every step,
-mixing, and the average of the weights.
+"""The training recipe: the optimizer and its parameter groups, mixing, and the average of the
+weights.
 """
 
 import fnmatch
-import math
 from typing import Any
 
 import torch
@@ -24,20 +23,6 @@ def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:
     section 2.1.
     """
     return config.lr * (global_batch_size / config.lr_batch_size if config.lr_batch_size else 1.0)
-
-
-def lr_at(step: int, steps: int, warmup_steps: int, peak: float) -> float:
-    """Returns the learning rate of a step, counted from 0: a linear warm-up to `peak`, then half a
-    cosine that reaches 0 after the last step.
-
-    Warm-up: Goyal et al. (2017), section 2.2. Cosine: Loshchilov and Hutter, SGDR (2017); He et
-    al., Bag of Tricks (2019), 5.1.
-    """
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    return (
-        peak * 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / max(1, steps - warmup_steps)))
-    )
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimizer:

@@ -25,7 +25,8 @@ from dali_pipes.training.launch import RankVotes, all_gather, share_buffers
 from dali_pipes.training.log import Log
 from dali_pipes.training.meter import Meter, rates
 from dali_pipes.training.networks import title_of
-from dali_pipes.training.recipe import build_ema, build_optimizer, lr_at, peak_lr
+from dali_pipes.training.recipe import build_ema, build_optimizer, peak_lr
+from dali_pipes.training.schedule import lr_at
 from dali_pipes.training.step import Readback, TrainStep
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 
@@ -130,12 +131,8 @@ class Trainer:
                 raise Interrupted
 
     def _train_epoch(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
-        # a schedule in steps: rates change with each step, and warm-ups may be parts of epochs
         epoch, saved = self._loader.epoch, time.monotonic()
-        warmup, steps = (
-            round(epochs * len(self._loader))
-            for epochs in (self._config.warmup_epochs, self._config.epochs)
-        )
+        steps = self._config.epochs * len(self._loader)
         peak = peak_lr(self._config.optimizer, self._loader.plan.global_batch_size)
         every_s = (
             math.inf if self._config.checkpoint_every_s is None else self._config.checkpoint_every_s
@@ -147,7 +144,7 @@ class Trainer:
 
         for batch in heartbeat.watch(self._meter.watch(self._loader)):
             step = self.step - 1  # the loader counts a batch as it delivers it
-            lr = lr_at(step, steps, warmup, peak)
+            lr = lr_at(self._config, step, len(self._loader), peak)
             taken.append({"epoch": epoch, "step": step, "lr": lr})
             self._record_losses(self._losses.push(self._train_step(batch, lr)), taken, log)
 

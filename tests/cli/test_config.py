@@ -93,6 +93,7 @@ def test_every_file_in_conf_is_known():
         "model",
         "optimizer",
         "sampling",
+        "schedule",
         "transform",
     ]
 

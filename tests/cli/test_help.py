@@ -23,6 +23,7 @@ GROUPS = {
     "loaders",
     "model",
     "optimizer",
+    "schedule",
     "mixing",
     "search",
 }

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +8,6 @@ from dali_pipes.training.recipe import (
     build_ema,
     build_mixing,
     build_optimizer,
-    lr_at,
     parameter_groups,
     peak_lr,
 )
@@ -24,24 +21,6 @@ def model():
 def test_the_rate_is_scaled_with_the_global_batch_only_if_asked_for():
     assert peak_lr(OptimizerConfig(lr=0.1, lr_batch_size=256), 1024) == pytest.approx(0.4)
     assert peak_lr(OptimizerConfig(lr=0.1, lr_batch_size=None), 1024) == 0.1
-
-
-def test_warm_up_is_linear_and_reaches_the_peak():
-    rates = [lr_at(step, 100, 10, 0.4) for step in range(100)]
-    assert rates[:10] == pytest.approx([0.04 * step for step in range(1, 11)])
-    assert max(rates) == rates[9] == rates[10] == 0.4
-
-
-def test_the_cosine_ends_at_zero_and_is_halfway_in_the_middle():
-    assert lr_at(100, 100, 0, 0.4) == pytest.approx(0, abs=1e-12)
-    assert lr_at(50, 100, 0, 0.4) == pytest.approx(0.2)
-    assert lr_at(25, 100, 0, 1.0) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
-    rates = [lr_at(step, 100, 5, 1.0) for step in range(5, 101)]
-    assert rates == sorted(rates, reverse=True)
-
-
-def test_without_warm_up_the_first_step_has_the_peak():
-    assert lr_at(0, 10, 0, 0.3) == 0.3
 
 
 def test_norms_and_biases_are_decayed_only_if_asked_for():

@@ -22,7 +22,7 @@ from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.measure.arms import CachedConfig
 from dali_pipes.system.traces import PREFIX
 from dali_pipes.training.checkpoint import CheckpointError
-from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig
+from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, ScheduleConfig
 
 training, trainer = later("dali_pipes.training.run"), later("dali_pipes.training.trainer")
 
@@ -79,6 +79,18 @@ def test_a_run_explains_itself(config, run, tmp_path):
     assert list(out.glob("events.out.tfevents*"))
     best = weights(out, "best.pt")
     assert best["history"][-1]["top1"] == summary["best_top1"]
+
+
+def test_the_rates_of_a_schedule_are_taken_and_gone_on_with(config, run, tmp_path, monkeypatch):
+    schedule = ScheduleConfig(name="step", unit="epoch", decay_epochs=1, warmup_lr=0.001)
+    with monkeypatch.context() as patched:
+        stop_at(patched, 6)
+        with pytest.raises(SystemExit):
+            training.train(config(schedule=schedule, epochs=3))
+    run(config(schedule=schedule, epochs=3, resume="auto"))
+    assert [float(row["lr"]) for row in rows(tmp_path / "run/steps.csv")] == pytest.approx(
+        [0.001] * 4 + [0.02] * 4 + [0.002] * 4
+    )
 
 
 @pytest.mark.parametrize(
