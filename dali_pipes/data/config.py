@@ -45,6 +45,7 @@ class DataConfig:
         task: what a table's numbers are for, "classification" or "regression"; None: integers are
             class numbers, fractions are predicted.
         max_pixels: images with more are not used; above Pillow's own limit of 89 million, if asked.
+        labels: false: images need no label, and none is read.
         bits: 16 takes PNG and TIFF of 16 bits a channel too, which only some loaders decode.
         cache_dir: folder for cached scans; None: no cache.
         filter: only images that match, such as "width >= 224 and class in ('cat', 'dog')"; None:
@@ -69,6 +70,7 @@ class DataConfig:
     encoding: str | None = option(None, check_encoding)
     task: str | None = option(None, check_task)
     max_pixels: int = option(MAX_PIXELS, check_max_pixels)
+    labels: bool = True
     bits: int = added_option(8, check_bits)
     cache_dir: str | None = None
     filter: str | None = None

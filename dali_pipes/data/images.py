@@ -75,7 +75,10 @@ def open_images(
         table = {field.name: getattr(data, field.name) for field in fields(TableOptions)}
         options |= table | {"targets": data.targets, "images": images}
         # in a configuration, [] stands for None
-        options |= {"classes": list(data.classes) or None, "with_labels": with_labels}
+        options |= {
+            "classes": list(data.classes) or None,
+            "with_labels": with_labels and data.labels,
+        }
         manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)
 
     manifest.refuse_bad_images(max_bad_fraction)

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,19 @@ from typing import Any
 from dali_pipes.errors import ConfigError
 
 
-def import_function(name: str) -> Callable[..., Any]:
-    """Returns the function "module:name", which can be called without arguments, of a module that
-    is installed or is in the working directory.
+def import_function(name: str, arguments: Sequence[str] = ()) -> Callable[..., Any]:
+    """Returns the function "module:name" of a module that is installed or is in the working
+    directory.
 
     A path, such as ./my_train.py:name, means the module in that file; its folder is then where
     modules are imported from.
 
+    Args:
+        arguments: what it will be called with, by position.
+
     Raises:
-        ConfigError: there is no such function. Errors of the module itself come out as they are.
+        ConfigError: there is no such function, or it cannot be called so. Errors
+            of the module itself come out as they are.
     """
     module, _, function = name.partition(":")
     if not module or not function:
@@ -68,11 +72,11 @@ def import_function(name: str) -> Callable[..., Any]:
 
     loaded = getattr(imported, function)
     try:
-        inspect.signature(loaded).bind()
+        inspect.signature(loaded).bind(*arguments)
     except TypeError as error:
-        raise ConfigError(
-            f"{name} is called without arguments ({error}); give them defaults"
-        ) from None
+        given = f"as {function}({', '.join(arguments)})" if arguments else "without arguments"
+        instead = "let it take these" if arguments else "give them defaults"
+        raise ConfigError(f"{name} is called {given} ({error}); {instead}") from None
     except ValueError:  # functions in C may have no signature
         pass
     return loaded

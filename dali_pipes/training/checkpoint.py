@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.files import open_replacing
-from dali_pipes.training.config import ModelConfig
+from dali_pipes.training.config import ModelConfig, TrainConfig
 
 FORMAT = 1
+CLASSIFICATION, OWN = "classification", "own"
 _MAX_LISTED = 20  # classes of a list
 
 
@@ -71,6 +73,40 @@ def load(path: Path) -> dict[str, Any]:
             f"{path}: not a checkpoint of format {FORMAT}, which this version writes and reads"
         )
     return state
+
+
+def check_run(
+    state: dict[str, Any], path: Path, config: TrainConfig, task: str, classes: Sequence[str]
+) -> None:
+    """Raises a CheckpointError unless the weights are of this task, of the user's function if it
+    has one, and otherwise of this network and for these images.
+    """
+    # earlier versions trained on one class for each image
+    kept = state.get("task", CLASSIFICATION)
+    own = state["name"] if kept == OWN else None
+    if own != config.function:
+        instead = f"set function={own}" if own else "leave out function="
+        made = f"of function={own}" if own else f"of the network {state['name']}"
+        raise CheckpointError(
+            f"{path}: {made}, and function is {config.function or 'not given'}; {instead}"
+        )
+    if kept != task:
+        raise CheckpointError(
+            f"{path}: of the task {kept}, and the labels of these images are for {task}; "
+            f"name images with labels for {kept}"
+        )
+    if not config.function:
+        check_same(state, path, config.model, classes, config.transform.channels)
+
+
+def load_weights(module: nn.Module, weights: dict[str, Any], path: Path) -> None:
+    """Raises a CheckpointError unless the weights are this module's."""
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{path}: not the weights of this network ({' '.join(str(error).split())[:300]})"
+        ) from None
 
 
 def check_same(

@@ -6,7 +6,7 @@ Each class checks its values when it is made; its docstring is the text of --hel
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.checks import check_choice, check_int, check_min, check_range
+from dali_pipes.checks import check_choice, check_int, check_min, check_range, describe_value
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import check_options, option
@@ -78,6 +78,72 @@ class OptimizerConfig:
             raise OptionError(type(self), "nesterov needs a momentum greater than 0")
 
 
+TASKS = ("classification", "multilabel", "regression")
+LOSS_NAMES = ("cross_entropy", "bce", "focal", "mse", "l1", "smooth_l1", "huber")
+BALANCED = "balanced"
+
+
+def check_class_weights(name: str, value: Any) -> list[float] | None:
+    """Checks weights of classes, and returns those that are numbers."""
+    if value is None or value == BALANCED:
+        return None
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers) or any(
+        each < 0 for each in numbers
+    ):
+        raise ConfigError(
+            f"{name} is {describe_value(value)}; it takes balanced, or a number of at least 0 for "
+            "each class, such as [1,2.5]"
+        )
+    return [float(each) for each in numbers]
+
+
+@dataclass(kw_only=True, slots=True)
+class TaskConfig:
+    """What is learned from the labels, and the loss; docs/training.md.
+
+    Attributes:
+        name: "classification", "multilabel" or "regression"; None: what the labels are.
+        loss: "cross_entropy", "bce" or "focal" of one class each; "bce" or "focal" of several;
+            "mse", "l1", "smooth_l1" or "huber" of numbers; None: the first.
+        class_weights: of the loss, "balanced" or a number for each class; balanced: images /
+            classes / images of the class.
+        pos_weight: of the decisions for a class in "bce", "balanced" or a number for each class;
+            balanced: images without the class / images of it.
+        focal_gamma: of "focal".
+        target_threshold: of "bce" of one class each: smoothed and mixed labels above it become 1,
+            others 0; None: they stay.
+    """
+
+    name: str | None = option(None, check_choice, (None, *TASKS))
+    loss: str | None = option(None, check_choice, (None, *LOSS_NAMES))
+    class_weights: Any = option(None, check_class_weights)
+    pos_weight: Any = option(None, check_class_weights)
+    focal_gamma: float = option(2.0, check_min, 0)
+    target_threshold: float | None = option(None, check_range, 0, 1)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+FROM_DATA, NONE, SPLIT = "data", "none", "split:"
+
+
+def check_validation(name: str, value: str) -> None:
+    share = value.removeprefix(SPLIT)
+    if value in (FROM_DATA, NONE):
+        return
+    try:
+        if value.startswith(SPLIT) and 0 < float(share) < 1:
+            return
+    except ValueError:
+        pass
+    raise ConfigError(
+        f"{name} is {value!r}; it takes data (data.val, or the folder val/ of data.root), "
+        "split:0.1 for that share of the training images, or none"
+    )
+
+
 @dataclass(kw_only=True, slots=True)
 class ScheduleConfig:
     """The learning rate after the warm-up, which `warmup_epochs` gives; docs/training.md compares
@@ -137,6 +203,21 @@ class TrainConfig:
     Attributes:
         sampling: which samples make an epoch, and in which order (docs/sampling.md); None: every
             image once, in a new order each epoch.
+        function: a function of yours, module:name, that is called with these options and the
+            training images, and returns an object with step(batch), which returns the loss, and
+            evaluate(batch), if it has that (docs/training.md); None: the network of `model` learns
+            the labels.
+        validation: "data", what `data` names; "split:0.1", that share of the training images, drawn
+            with `seed`; "none".
+        eval_with: "eval_transform", or "transform" with its draws of one epoch, for tasks that
+            evaluate what they train on, such as views.
+        evaluate_every: epochs from one evaluation to the next; the last epoch is always evaluated.
+        monitor: what says which epoch is the best, a column of epochs.csv such as val_loss; None:
+            the task's own, top1, map or mae, or val_loss for a function.
+        monitor_mode: "max" or "min", if more or less of `monitor` is better; None: known for what
+            this program measures itself.
+        patience: training ends when so many evaluations in a row were not better than the best;
+            None: it goes on.
         epochs: epochs of training, including the warm-up.
         warmup_epochs: epochs in which the learning rate rises linearly to `optimizer.lr`; then it
             follows `schedule`.
@@ -145,7 +226,8 @@ class TrainConfig:
         eval_batch_size: images per rank when evaluating.
         accumulate: forward passes per optimizer step.
         precision: "fp32", "bf16" or "fp16" (autocast, the latter with gradient scaling).
-        label_smoothing: the share of the label's weight that is spread evenly over all classes.
+        label_smoothing: the share of the label's weight that is spread evenly over all classes, in
+            the losses "cross_entropy" and "bce" of one class each.
         ema_decay: decay of an exponential moving average of the weights, which is then evaluated;
             None: no average.
         seed: for the initial weights, the order of the samples and all random draws.
@@ -177,6 +259,14 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     mixing: MixingConfig = field(default_factory=MixingConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    function: str | None = None
+    validation: str = option(FROM_DATA, check_validation)
+    eval_with: str = option("eval_transform", check_choice, ("eval_transform", "transform"))
+    evaluate_every: int = option(1, check_min, 1)
+    monitor: str | None = None
+    monitor_mode: str | None = option(None, check_choice, (None, "max", "min"))
+    patience: int | None = option(None, check_min, 1)
     epochs: int = option(90, check_min, 1)
     warmup_epochs: float = option(5, check_min, 0)
     batch_size: int = option(64, check_min, 1)
@@ -201,17 +291,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_options(self)
 
-        for transform in (self.transform, self.eval_transform):
-            if transform is not None and transform.dtype == "uint8":
-                raise ConfigError(
-                    "transform.dtype=uint8 is not normalized and cannot be trained on; use "
-                    "fp32, fp16 or bf16"
-                )
-            if transform is not None and len(views_of(transform)) > 1:
-                raise ConfigError(
-                    "the transform makes several views, and this trains on one; "
-                    "examples/simclr has a loop for them"
-                )
+        if self.function:
+            self._check_own()
+        else:
+            self._check_transforms()
 
         channels = {
             transform.channels for transform in (self.transform, self.eval_transform) if transform
@@ -226,4 +309,41 @@ class TrainConfig:
             raise ConfigError(
                 "eval_only=true and checkpoint=FILE go together; to continue training use "
                 "resume=FILE"
+            )
+
+    def _check_transforms(self) -> None:
+        if self.eval_with != "eval_transform":
+            raise ConfigError(
+                "eval_with=transform is for tasks of yours, function=my_train:make; a network of "
+                "model= is evaluated with eval_transform"
+            )
+        for transform in (self.transform, self.eval_transform):
+            if transform is not None and transform.dtype == "uint8":
+                raise ConfigError(
+                    "transform.dtype=uint8 is not normalized and cannot be trained on; use "
+                    "fp32, fp16 or bf16"
+                )
+            if transform is not None and len(views_of(transform)) > 1:
+                raise ConfigError(
+                    "the transform makes several views, and the network of model= takes one; a "
+                    "task of yours can train on them: function=my_train:make (docs/training.md)"
+                )
+
+    def _check_own(self) -> None:
+        model, task = self.model, self.task
+        given = {
+            "model.function": model.function,
+            "model.weights": model.weights,
+            "model.freeze": model.freeze,
+            "model.compile": model.compile,
+            "task.name": task.name,
+            "task.loss": task.loss,
+            "task.class_weights": task.class_weights,
+            "task.pos_weight": task.pos_weight,
+            "label_smoothing": self.label_smoothing,
+        }
+        if left := [name for name, value in given.items() if value]:
+            raise ConfigError(
+                f"{left[0]} is for the network and the loss of this program, and function="
+                f"{self.function} makes its own; leave it out"
             )

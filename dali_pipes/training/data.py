@@ -1,6 +1,4 @@
-"""Opens the images of a run, and checks that each has one class, and that training and validation
-have the same classes.
-"""
+"""Opens the images of a run, and checks that training and validation have the same labels."""
 
 from typing import Any
 
@@ -9,27 +7,73 @@ from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.training.config import NONE, SPLIT, TrainConfig
+from dali_pipes.training.tasks.build import count_outputs, describe_labels, name_task
 
 _LISTED = 50  # most classes that an error writes out, to be copied to a command line
 
 
-def open_both(data: DataConfig, **checks: Any) -> tuple[Manifest, Manifest]:
-    """Opens the training and the validation images.
-
-    Args:
-        checks: max_bad_fraction and strict as for `open_images`.
+def open_both(config: TrainConfig) -> tuple[Manifest, Manifest | None]:
+    """Opens the training images, and the validation images if there are to be any.
 
     Raises:
         ManifestError: there are none, or the classes differ.
-        ConfigError: their labels are not one class each.
+        ConfigError: a network cannot learn their labels, or the two have other ones.
     """
-    train, val = (open_classified(data, split, **checks) for split in ("train", "val"))
+    train = _open(config, "train")
+    if config.validation == NONE:
+        return train, None
+    if config.validation.startswith(SPLIT):
+        return _split(train, float(config.validation.removeprefix(SPLIT)), config.seed)
+
+    val = open_val(config)
     if train.classes != val.classes:
         raise ManifestError(
             f"{train.root} and {val.root}: {describe_difference(train.classes, val.classes)}; "
             f"{_align(train, val)}"
         )
+    if not config.function and count_outputs(train) != count_outputs(val):
+        raise ManifestError(
+            f"{train.root} has {count_outputs(train)} numbers for each image, and {val.root} has "
+            f"{count_outputs(val)}; give both the same"
+        )
     return train, val
+
+
+def open_val(config: TrainConfig) -> Manifest:
+    """Opens the validation images, or with validation=split:SHARE that share of the training
+    images.
+
+    Raises:
+        ManifestError: there are none.
+        ConfigError: a network cannot learn their labels, or there are to be none.
+    """
+    if config.validation == NONE:
+        raise ConfigError("validation=none, so there are no images to evaluate; leave it out")
+    if config.validation.startswith(SPLIT):
+        share = float(config.validation.removeprefix(SPLIT))
+        return _split(_open(config, "train"), share, config.seed)[1]
+    return _open(config, "val")
+
+
+def _open(config: TrainConfig, split: str) -> Manifest:
+    manifest = open_images(
+        config.data, split, max_bad_fraction=config.max_bad_fraction, strict=config.strict
+    )
+    if not config.function:
+        name_task(config, manifest, config.data.source(split))
+    return manifest
+
+
+def _split(manifest: Manifest, share: float, seed: int) -> tuple[Manifest, Manifest]:
+    parts = manifest.split({"train": 1 - share, "val": share}, seed=seed)
+    for name, part in parts.items():
+        if not len(part):
+            raise ConfigError(
+                f"validation={SPLIT}{share:g} leaves no image for {name}, of {len(manifest):,}; "
+                "choose another share"
+            )
+    return parts["train"], parts["val"]
 
 
 def _align(train: Manifest, val: Manifest) -> str:
@@ -42,7 +86,7 @@ def _align(train: Manifest, val: Manifest) -> str:
 
 
 def open_classified(data: DataConfig, split: str, **checks: Any) -> Manifest:
-    """Opens the images of "train" or "val", each of one class.
+    """Opens the images of "train" or "val", each of one class, as measurements train on.
 
     Raises:
         ManifestError: there are no images.
@@ -51,28 +95,12 @@ def open_classified(data: DataConfig, split: str, **checks: Any) -> Manifest:
     manifest = open_images(data, split, **checks)
     if manifest.task != "classification":
         raise ConfigError(
-            f"{data.source(split)}: {_labels(manifest)}, and this trains on one class for "
-            "each image; "
-            "write a training loop around dali_pipes.build_loader, which delivers them "
-            "(docs/targets.md), as examples/detection "
-            "and examples/segmentation do for boxes and masks"
+            f"{data.source(split)}: {describe_labels(manifest)}, and this trains on one class for "
+            "each image; measure a program of your own with it: function=my_train:make"
         )
     return manifest
 
 
-def _labels(manifest: Manifest) -> str:
-    """Says what the images have instead of one class each."""
-    if there := [name for name in ("boxes", "mask") if manifest.has_target(name)]:
-        return f"its images have {' and '.join(there).replace('mask', 'masks')}"
-    if manifest.task == "multilabel":
-        return (
-            "its labels are several classes each"
-            if manifest.labels.size
-            else "its images have no labels"
-        )
-    return "its labels are numbers to predict"
-
-
-def left_out(manifest: Manifest) -> list[dict[str, Any]]:
+def left_out(manifest: Manifest | None) -> list[dict[str, Any]]:
     """Returns what the scan has left out, for a summary."""
-    return [omission._asdict() for omission in manifest.omissions]
+    return [] if manifest is None else [each._asdict() for each in manifest.omissions]

@@ -1,89 +1,195 @@
-"""Top-1, top-5 and loss over a whole validation set; every image counts once, on any number of
+"""What a task measures over a whole validation set; every image counts once, on any number of
 ranks.
 
 `validate` builds a loader for one evaluation; `evaluate` takes the batches of any loader.
 """
 
-from collections.abc import Iterable
+import math
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.plan import Rank
+from dali_pipes.plan.sampling import Sequential
 from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.launch import all_gather
 from dali_pipes.training.supervision import Heartbeat
+from dali_pipes.training.tasks.task import BY_CLASS, Measured, Task
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores of a network, as fractions from 0 to 1, and the mean loss.
+    """What was measured of a task's images.
 
-    top5 counts the true class among the five most likely, or among all if there are fewer.
+    Attributes:
+        values: by name; "loss" is among them if the task measures it.
+        by_class: the same of each class, in the order of the classes.
+        images: how many.
     """
 
-    top1: float
-    top5: float
-    loss: float
+    values: dict[str, float]
+    by_class: dict[str, list[float]]
     images: int
+
+    def columns(self) -> dict[str, float]:
+        """The values as a row of the history has them."""
+        renamed = {
+            "val_loss" if name == "loss" else name: self.values[name] for name in self.values
+        }
+        return {**renamed, "val_images": self.images}
 
 
 def validate(
-    config: TrainConfig, model: nn.Module, val: Manifest, fabric: Any, heartbeat: Heartbeat
+    config: TrainConfig, task: Task, val: Manifest, fabric: Any, heartbeat: Heartbeat
 ) -> Evaluation:
     """Evaluates all validation images, with a loader that exists only for this evaluation."""
     with build_loader(
         val,
         config.loader,
-        transform=config.eval_transform,
+        transform=getattr(config, config.eval_with),
         batch_size=config.eval_batch_size,
+        # said here, since a transform with random draws would be shuffled, and its epoch cut
+        sampling=Sequential(),
+        last_batch="partial",
+        seed=config.seed,
         rank=Rank(fabric.global_rank, fabric.world_size),
         on_bad_sample=config.on_bad_sample,
         max_bad_fraction=config.max_bad_fraction,
         device=fabric.device,
     ) as loader:
-        return evaluate(model, heartbeat.watch(loader), fabric)
+        return evaluate(task, heartbeat.watch(loader), fabric)
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[Batch], fabric: Any) -> Evaluation:
+def evaluate(task: Task, batches: Iterable[Batch], fabric: Any) -> Evaluation:
     """Evaluates one epoch of a loader; its ranks together deliver every image once
     (`last_batch="partial"`).
 
-    The ranks may have different numbers of batches: nothing is exchanged before the end, so `model`
-    is not the one wrapped by DDP.
-    """
-    was_training = model.training
-    model.eval()
-    # on the device, so that no batch waits for its sums
-    totals = torch.zeros(4, dtype=torch.float64, device=fabric.device)
+    The ranks may have different numbers of batches: nothing is exchanged before the end, so `task`
+    is not the module that DDP has wrapped.
 
+    Raises:
+        ConfigError: a measurement is neither a number nor one for each image.
+    """
+    was_training = task.training
+    task.eval()
+    task.begin_evaluation()
+    metrics: list[Any] = [each for each in task.modules() if isinstance(each, _metric_types())]
+    for metric in metrics:
+        metric.reset()
+
+    sums = Sums(fabric.device, metrics)
     for batch in batches:
         with fabric.autocast():
-            scores = model(batch.images.float())
-        totals += counts(scores.float(), batch.labels)
-    model.train(was_training)
-
-    # sums, since the ranks have different numbers of images
-    top1, top5, loss, images = fabric.all_reduce(totals, reduce_op="sum").tolist()
-    return Evaluation(top1 / images, top5 / images, loss / images, int(images))
+            measured = task.evaluate(batch)
+        sums.add(measured, len(batch))
+    task.end_evaluation()
+    task.train(was_training)
+    return sums.over_ranks(fabric)
 
 
-def counts(scores: Tensor, labels: Tensor) -> Tensor:
-    """Returns (4,) float64 on the device: top-1 hits, top-5 hits, summed loss, images."""
-    best = scores.topk(min(5, scores.shape[1]), dim=1).indices == labels[:, None]
-    loss = cross_entropy(scores, labels, reduction="sum")
-    return torch.stack(
-        [
-            best[:, 0].sum().double(),
-            best.any(dim=1).sum().double(),
-            loss.double(),
-            # new_tensor would wait for the GPU
-            loss.new_full((), len(labels), dtype=torch.float64),
-        ]
-    )
+class Sums:
+    """Adds up what is measured, batch by batch, without waiting for the device.
+
+    Args:
+        metrics: the task's, of torchmetrics, in the same order on every rank.
+    """
+
+    def __init__(self, device: torch.device, metrics: list[Any]):
+        self._device, self._metrics, self._images = device, metrics, 0
+        self._totals: dict[str, Tensor] = {}
+        self._used: dict[str, int] = {}  # places in `metrics`
+
+    def add(self, measured: Mapping[str, Measured], images: int) -> None:
+        self._images += images
+        for name, value in measured.items():
+            if isinstance(value, _metric_types()):
+                self._used[name] = self._place(name, value)
+                continue
+            total = self._total(name, _to_tensor(name, value, self._device), images)
+            self._totals[name] = self._totals[name] + total if name in self._totals else total
+
+    def _place(self, name: str, metric: object) -> int:
+        for place, each in enumerate(self._metrics):
+            if each is metric:
+                return place
+        raise ConfigError(
+            f"evaluate() returns the metric {name}, which is no attribute of the object; keep it "
+            "as one, so that it is moved to the device and begins anew with each evaluation"
+        )
+
+    def _total(self, name: str, value: Tensor, images: int) -> Tensor:
+        if value.numel() == 1 and not (value.ndim and images == 1):
+            return value.reshape(()).double() * images
+        if value.shape == (images,):
+            return value.double().sum()
+        raise ConfigError(
+            f"evaluate() returns {name} of shape {tuple(value.shape)} for {images} images; return "
+            "one number, one for each image, or a metric of torchmetrics"
+        )
+
+    def over_ranks(self, fabric: Any) -> Evaluation:
+        totals = {name: total.item() for name, total in self._totals.items()}
+        gathered = all_gather(fabric, (totals, self._used, self._images))
+        images = sum(each for _, _, each in gathered)
+
+        values, by_class = dict[str, float](), dict[str, list[float]]()
+        for totals, _, _ in gathered:
+            for name, total in totals.items():
+                values[name] = values.get(name, 0.0) + total / max(images, 1)
+
+        # a rank without a batch does not know the names, and takes part in computing them
+        used: dict[str, int] = {}
+        for _, of_rank, _ in gathered:
+            used |= of_rank
+        for name, place in sorted(used.items(), key=lambda each: each[1]):
+            for key, value in _compute(name, self._metrics[place]).items():
+                if value.numel() == 1 and not key.endswith(BY_CLASS):
+                    values[key] = value.item()
+                else:
+                    by_class[key.removesuffix(BY_CLASS)] = value.reshape(-1).tolist()
+        return Evaluation(values, by_class, images)
+
+
+def _to_tensor(name: str, value: Any, device: torch.device) -> Tensor:
+    try:
+        return torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(
+            f"evaluate() returns {name} as {type(value).__name__}; return a number, a tensor, or a "
+            "metric of torchmetrics"
+        ) from None
+
+
+def _metric_types() -> tuple[type, ...]:
+    """What torchmetrics calls a metric, if it has been imported, which takes seconds."""
+    if "torchmetrics" not in sys.modules:
+        return ()
+    from torchmetrics import Metric, MetricCollection
+
+    return Metric, MetricCollection
+
+
+def _compute(name: str, metric: Any) -> dict[str, Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of classes that no image has
+        try:
+            found = metric.compute()
+        except ValueError:  # of too few images, as R² of one
+            if not isinstance(metric, nn.ModuleDict):
+                return {name: torch.tensor(math.nan)}
+            # a MetricCollection, of which the others have a value
+            parts = [_compute(key, metric[key]) for key in metric]
+            found = {key: value for part in parts for key, value in part.items()}
+    if not isinstance(found, dict):
+        found = {name: found}
+    return {key: torch.as_tensor(value) for key, value in found.items()}

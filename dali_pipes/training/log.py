@@ -8,7 +8,7 @@ import datetime
 import logging
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from tensorboardX import SummaryWriter
 
 from dali_pipes.system.files import replacing
-from dali_pipes.training.meter import Meter
+from dali_pipes.training.meter import Meter, measured_of
 
 Row = dict[str, Any]
 
@@ -123,15 +123,29 @@ class Log:
             pace += f", {row['fetched_bytes'] / 1e9:,.3g} GB fetched"
             pace += f", {row['retries']:.0f} requests sent again" if row["retries"] else ""
 
-        scores = f"loss {row['loss']:.3f}, top-1 {row['top1']:.1%}, top-5 {row['top5']:.1%}"
-        self.say(f"epoch {row['epoch'] + 1} of {epochs}: {scores} ({pace})")
+        scores = [f"loss {row['loss']:.3f}", *map(describe, measured_of(row).items())]
+        self.say(f"epoch {row['epoch'] + 1} of {epochs}: {', '.join(scores)} ({pace})")
 
         if not self._folder:
             return
-        _write(self._folder / "epochs.csv", list(row), rows)
+        # epochs that were not evaluated have no value there
+        columns = dict.fromkeys(name for each in rows for name in each)
+        _write(self._folder / "epochs.csv", list(columns), rows)
         for name, value in row.items():
             self._board.add_scalar(f"epoch/{name}", value, step)
         self.flush()
+
+    def classes(self, names: Sequence[str], measured: Mapping[str, Sequence[float]]) -> None:
+        """Writes what the last evaluation measured of each class; what is not one number for each
+        class is left out.
+        """
+        of_classes = {name: each for name, each in measured.items() if len(each) == len(names)}
+        if self._folder and names and of_classes:
+            rows = [
+                {"class": name, **{key: of_classes[key][place] for key in of_classes}}
+                for place, name in enumerate(names)
+            ]
+            _write(self._folder / "classes.csv", ["class", *of_classes], rows)
 
     def flush(self) -> None:
         if self._folder:
@@ -182,6 +196,14 @@ def _rows_before(path: Path, step: int) -> list[Row]:
         lines = [line for line in file if line.endswith("\n")]
     rows = csv.DictReader(lines)
     return [row for row in rows if str(row["step"]).isdigit() and int(row["step"]) < step]
+
+
+def describe(measured: tuple[str, float]) -> str:
+    """What an evaluation measured, in words."""
+    name, value = measured
+    if name in ("top1", "top5"):
+        return f"top-{name[3:]} {value:.1%}"
+    return f"{name.replace('_', ' ')} {value:.4g}"
 
 
 def waiting_for(waiting: float, fetching: float) -> str:

@@ -20,6 +20,7 @@ from dali_pipes.system.gpu_memory import gpu_memory, release_unused_of_dali
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.networks import build_network, find_head, freeze
+from dali_pipes.training.tasks.build import count_outputs
 
 
 def check_memory(
@@ -36,8 +37,25 @@ def check_memory(
     Raises:
         ConfigError: the run cannot fit; the text has the numbers.
     """
-    module = build_network(config.model, len(images.classes), config.transform.channels)
-    freeze(module, config.model.freeze, find_head(module, len(images.classes)))
+    needs = list(
+        estimate_loader_memory(
+            config.loader,
+            config.transform,
+            config.batch_size * config.accumulate,
+            images.some_sizes,
+            device,
+        )
+    )
+    if not config.function:  # what such a task needs is known when it runs
+        needs += _task_needs(config, images)
+    # the ranks of a machine share its memory
+    check_fits(needs, free_memory(programs * int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+
+
+def _task_needs(config: TrainConfig, images: Manifest) -> Iterator[Need]:
+    outputs = count_outputs(images)
+    module = build_network(config.model, outputs, config.transform.channels)
+    freeze(module, config.model.freeze, find_head(module, outputs))
     states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
     # a compiled network keeps what its compiler chooses, which nobody knows beforehand
     kept = (
@@ -48,19 +66,7 @@ def check_memory(
         )
     )
     kept //= 1 if config.precision == "fp32" else 2  # fp32 was measured
-
-    needs = [
-        *estimate_loader_memory(
-            config.loader,
-            config.transform,
-            config.batch_size * config.accumulate,
-            images.some_sizes,
-            device,
-        ),
-        *model_needs(module, states, config.ema_decay is not None, config.batch_size, kept),
-    ]
-    # the ranks of a machine share its memory
-    check_fits(needs, free_memory(programs * int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+    return model_needs(module, states, config.ema_decay is not None, config.batch_size, kept)
 
 
 def model_needs(

@@ -14,8 +14,9 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.system.provenance import Provenance
 from dali_pipes.system.telemetry import cpu_seconds
+from dali_pipes.training.monitor import Monitor
 
-SCHEMA = 3
+SCHEMA = 4
 INPUT_BOUND = 0.1  # of the time; less is lost in the noise of a run
 SUMS = ("images", "loss_sum", "losses", "cpu_s", "fetched_bytes", "retries")  # over all ranks
 FETCHING = ("fetch_wait_s", "fetched_bytes", "retries")  # of LoaderStats
@@ -123,11 +124,24 @@ def rates(figures: dict[str, float]) -> dict[str, float]:
     }
 
 
+def measured_of(row: dict[str, Any]) -> dict[str, float]:
+    """Returns what an evaluation measured, of a row of the history, without the number of
+    images.
+    """
+    own = {"epoch", "val_images", *rates(dict.fromkeys((*SUMS, *MEANS), 0.0)), *SUMS, *MEANS}
+    return {name: value for name, value in row.items() if name not in own}
+
+
 def summarize(
-    history: Sequence[dict[str, Any]], fabric: Any, loader: Loader, provenance: Provenance
+    history: Sequence[dict[str, Any]],
+    monitor: Monitor,
+    fabric: Any,
+    loader: Loader,
+    provenance: Provenance,
 ) -> dict[str, Any]:
     """Returns the result of a run, as docs/training.md describes it."""
-    last, best = history[-1], max(history, key=lambda row: row["top1"])
+    last, best = history[-1], monitor.best(history)
+    evaluated: dict[str, Any] = next((row for row in reversed(history) if "val_images" in row), {})
     # rows of a checkpoint of an earlier version may lack a figure
     figures = {name: sum(row.get(name, 0.0) for row in history) for name in (*SUMS, *MEANS)}
     shares = rates(figures)
@@ -135,9 +149,14 @@ def summarize(
     return {
         "schema": SCHEMA,
         "fetched_bytes": int(figures["fetched_bytes"]),
-        **{name: last[name] for name in ("top1", "top5", "val_loss", "val_images", "loss")},
-        "best_top1": best["top1"],
-        "best_epoch": best["epoch"],
+        **measured_of(evaluated),
+        "val_images": evaluated.get("val_images", 0),
+        "loss": last["loss"],
+        **(
+            {f"best_{monitor.name}": monitor.value(best), "best_epoch": best["epoch"]}
+            if best
+            else {}
+        ),
         "epochs": len(history),
         "images": int(figures["images"]),
         "seconds": figures["seconds"],

@@ -11,34 +11,38 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
 from dali_pipes.backends.registry import is_for_training
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.system.files import to_yaml
+from dali_pipes.system.functions import import_function
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json
 from dali_pipes.system.traces import trace
 from dali_pipes.training import checkpoint
 from dali_pipes.training.average import averaged_weights
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.data import left_out, open_both, open_classified
+from dali_pipes.training.data import left_out, open_both, open_val
 from dali_pipes.training.evaluate import validate
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
-from dali_pipes.training.log import Log
+from dali_pipes.training.log import Log, describe
 from dali_pipes.training.memory import check_memory, explain
 from dali_pipes.training.meter import summarize
-from dali_pipes.training.networks import build_network, check_network, title_of
+from dali_pipes.training.networks import check_network, title_of
 from dali_pipes.training.recipe import build_mixing
-from dali_pipes.training.start import start_network
+from dali_pipes.training.start import start_task
 from dali_pipes.training.supervision import Heartbeat, Interrupt
+from dali_pipes.training.tasks.own import ARGUMENTS
+from dali_pipes.training.tasks.task import Task
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
 
@@ -74,8 +78,7 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
         return
 
     # rank 0 scans first, and the others find its cache
-    checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
-    train_images, val = on_all_ranks(fabric, lambda: open_both(config.data, **checks))
+    train_images, val = on_all_ranks(fabric, lambda: open_both(config))
     on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device))
 
     # rank 0 chooses for all: the default name holds its clock's time
@@ -106,10 +109,10 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
         Interrupt() as interrupt,
         alive as heartbeat,
     ):
-        classes = val.classes
-        start = on_all_ranks(fabric, lambda: start_network(config, classes, path is not None))
+        resumes = path is not None
+        start = on_all_ranks(fabric, lambda: start_task(config, train_images, resumes))
         with _explain_out_of_memory(folder, fabric):
-            trainer = Trainer(config, fabric, start.network, images, val, folder)
+            trainer = Trainer(config, fabric, start.task, images, val, folder)
         # before the folder is made: a checkpoint that is refused leaves nothing behind
         if path:
             on_all_ranks(fabric, lambda: _restore(trainer, path, folder, fabric))
@@ -127,6 +130,7 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
 
             summary = summarize(
                 trainer.history,
+                trainer.monitor,
                 fabric,
                 images,
                 provenance(train_images.describe(), config.overrides),
@@ -141,8 +145,11 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
 
 def _check(config: TrainConfig, folder: Path | None) -> None:
     # mistakes in the options, before any image is opened
-    sizes = sorted(config.transform.every_size | config.eval_transform.every_size, key=str)
-    check_network(config.model, sizes, config.eval_transform.channels)
+    if config.function:
+        import_function(config.function, ARGUMENTS)
+    else:
+        sizes = sorted(config.transform.every_size | config.eval_transform.every_size, key=str)
+        check_network(config.model, sizes, config.eval_transform.channels)
 
     if not is_for_training(config.loader):
         raise ConfigError(
@@ -210,7 +217,8 @@ def _log_start(
 
     plan, device = images.plan, fabric.device.type
     log.say(
-        f"{title_of(config.model)} on {fabric.world_size} × {device}, {config.precision}: "
+        f"{config.function or title_of(config.model)} on {fabric.world_size} × {device}, "
+        f"{config.precision}: "
         f"{config.epochs} epochs of {len(images):,} "
         f"steps of {plan.global_batch_size}; {len(plan.manifest):,} images of "
         f"{len(plan.manifest.classes):,} classes"
@@ -242,26 +250,34 @@ def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     else the weights.
     """
     path = Path(str(config.checkpoint))
-    checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
-    val = on_all_ranks(fabric, lambda: open_classified(config.data, "val", **checks))
+    val = on_all_ranks(fabric, lambda: open_val(config))
     state = on_all_ranks(fabric, lambda: checkpoint.load(path))
-    channels = config.eval_transform.channels
-    images = val.classes, channels
-    on_all_ranks(fabric, lambda: checkpoint.check_same(state, path, config.model, *images))
-
-    module = build_network(config.model, len(val.classes), channels)
-    module.load_state_dict(averaged_weights(state["ema"]) if state["ema"] else state["model"])
+    task = on_all_ranks(fabric, lambda: _restore_task(config, val, state, path))
 
     with alive as heartbeat, _explain_out_of_memory(path.parent, fabric):
-        evaluation = validate(config, module.to(fabric.device), val, fabric, heartbeat)
+        evaluation = validate(config, task.to(fabric.device), val, fabric, heartbeat)
 
     if fabric.global_rank == 0:
-        metrics = (
-            f"top-1 {evaluation.top1:.2%}, top-5 {evaluation.top5:.2%}, loss "
-            f"{evaluation.loss:.4f} on {evaluation.images:,} images"
-        )
-        print(f"{path}: {metrics}", file=sys.stderr)
+        metrics = ", ".join(map(describe, evaluation.values.items()))
+        print(f"{path}: {metrics} on {evaluation.images:,} images", file=sys.stderr)
         print_json(
-            asdict(evaluation)
+            evaluation.values
+            | {"images": evaluation.images, "by_class": evaluation.by_class}
             | {"checkpoint": str(path), "provenance": provenance(val.describe(), config.overrides)}
         )
+
+
+def _restore_task(config: TrainConfig, val: Manifest, state: dict[str, Any], path: Path) -> Task:
+    """Builds the task with the weights of a checkpoint.
+
+    Raises:
+        ConfigError: it measures nothing.
+        CheckpointError: the weights are of another network, task or function.
+    """
+    task = start_task(config, val, resumes=True).task
+    if not task.evaluates:
+        raise ConfigError(f"function={config.function} makes an object without evaluate(batch)")
+    checkpoint.check_run(state, path, config, task.name, val.classes)
+    weights = averaged_weights(state["ema"]) if state["ema"] else state["model"]
+    checkpoint.load_weights(task, weights, path)
+    return task

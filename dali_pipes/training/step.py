@@ -5,27 +5,44 @@ two steps later.
 """
 
 from collections import deque
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.base import Batch, Ragged
 from dali_pipes.training.average import WeightAverage
 from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.tasks.task import Task
 
 STEPS_AHEAD = 2  # how far the host may run ahead of the GPU; docs/training.md relies on it
+
+
+class Forward(nn.Module):
+    """Calls a task's step inside the forward pass that Fabric and DDP wrap.
+
+    The batch comes as a function: they would copy and convert what they find in a batch.
+    """
+
+    def __init__(self, task: Task):
+        super().__init__()
+        self.task = task
+
+    def forward(self, take: Callable[[], Batch]) -> Tensor:
+        return self.task.step(take())
 
 
 class TrainStep:
     """Runs forward and backward over `accumulate` parts of a batch, then updates the weights.
 
-    It never waits for the device.
+    It never waits for the device, unless the user's own task does.
 
     Args:
-        model: as set up by Fabric.
-        module: the network itself, for the average.
+        model: a `Forward` of the task, as set up by Fabric.
+        task: what the average is of.
         optimizer: as set up by Fabric.
     """
 
@@ -34,18 +51,18 @@ class TrainStep:
         config: TrainConfig,
         fabric: Any,
         model: nn.Module,
-        module: nn.Module,
+        task: Task,
         optimizer: Any,
         ema: WeightAverage | None,
     ):
-        self._fabric, self._model, self._module, self._optimizer, self._ema = (
+        self._fabric, self._model, self._task, self._optimizer, self._ema = (
             fabric,
             model,
-            module,
+            task,
             optimizer,
             ema,
         )
-        self._parts, self._smoothing = config.accumulate, config.label_smoothing
+        self._parts = config.accumulate
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
         """Returns the mean loss of the batch, on the device."""
@@ -55,27 +72,49 @@ class TrainStep:
 
         # the gradients of the parts add up, so each loss counts for its share of the batch
         losses: list[Tensor] = []
-        for images, labels in zip(
-            batch.images.chunk(self._parts), batch.labels.chunk(self._parts), strict=True
-        ):
+        for part in split(batch, self._parts):
             # the ranks exchange gradients with the last part only
             with self._fabric.no_backward_sync(self._model, enabled=len(losses) + 1 < self._parts):
-                # the weights are fp32, and autocast rounds the images itself
-                loss = (
-                    cross_entropy(
-                        self._model(images.float()), labels, label_smoothing=self._smoothing
-                    )
-                    / self._parts
-                )
+                loss = self._model(partial(_same, part)) / self._parts
                 self._fabric.backward(loss)
             losses.append(loss.detach())
 
         self._optimizer.step()
         self._optimizer.zero_grad()
         if self._ema:
-            self._ema.update(self._module)
+            self._ema.update(self._task)
 
         return sum(losses[1:], losses[0])
+
+
+def _same(batch: Batch) -> Batch:
+    return batch
+
+
+def split(batch: Batch, parts: int) -> list[Batch]:
+    """Cuts a batch into parts of equally many images."""
+    if parts == 1:
+        return [batch]
+    images = len(batch) // parts
+    return [
+        Batch(
+            **{
+                each.name: _cut(getattr(batch, each.name), part * images, (part + 1) * images)
+                for each in fields(Batch)
+            }
+        )
+        for part in range(parts)
+    ]
+
+
+def _cut(value: Any, start: int, stop: int) -> Any:
+    """What belongs to some images of a batch, whose first dimension or items are its images."""
+    if isinstance(value, dict):
+        return {name: _cut(each, start, stop) for name, each in value.items()}
+    if isinstance(value, Ragged):
+        first, last = sum(value.lengths[:start]), sum(value.lengths[:stop])
+        return Ragged(value.values[first:last], value.lengths[start:stop])
+    return value[start:stop]
 
 
 class Readback:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import DaliPipesError
@@ -24,11 +23,14 @@ from dali_pipes.training.evaluate import Evaluation, validate
 from dali_pipes.training.launch import RankVotes, all_gather, share_buffers
 from dali_pipes.training.log import Log
 from dali_pipes.training.meter import Meter, rates
+from dali_pipes.training.monitor import choose_monitor
 from dali_pipes.training.networks import title_of
 from dali_pipes.training.recipe import build_ema, build_optimizer, peak_lr
 from dali_pipes.training.schedule import lr_at
-from dali_pipes.training.step import Readback, TrainStep
+from dali_pipes.training.step import Forward, Readback, TrainStep
 from dali_pipes.training.supervision import Heartbeat, Interrupt
+from dali_pipes.training.tasks.build import count_outputs
+from dali_pipes.training.tasks.task import Task
 
 LAST, BEST = "last.pt", "best.pt"
 
@@ -46,10 +48,10 @@ class Trainer:
 
     Args:
         fabric: from `launch`.
-        network: as from `start_network`, with equal weights on every rank.
+        task: as from `start_task`, with equal weights on every rank.
         loader: the loader of the training images; its global batches have batch_size × accumulate ×
             ranks images.
-        val: the validation images.
+        val: the validation images; None: nothing is evaluated.
         folder: for checkpoints.
 
     Attributes:
@@ -60,9 +62,9 @@ class Trainer:
         self,
         config: TrainConfig,
         fabric: Any,
-        network: nn.Module,
+        task: Task,
         loader: Loader,
-        val: Manifest,
+        val: Manifest | None,
         folder: Path,
     ):
         self.history: list[dict[str, Any]] = []
@@ -79,13 +81,15 @@ class Trainer:
             RankVotes(fabric),
         )
 
-        self._module = network.to(fabric.device)
-        self._optimizer = build_optimizer(config.optimizer, self._module)
-        self._ema = build_ema(config, self._module)
+        self._task, self._classes = task.to(fabric.device), loader.plan.manifest.classes
+        self.monitor = choose_monitor(config, task, val is not None)
+        self._optimizer = build_optimizer(config.optimizer, task.network)
+        self._ema = build_ema(config, task)
 
-        compiled = torch.compile(self._module) if config.model.compile else self._module
-        model, optimizer = fabric.setup(compiled, self._optimizer)
-        self._train_step = TrainStep(config, fabric, model, self._module, optimizer, self._ema)
+        if config.model.compile:
+            task.compile()
+        model, optimizer = fabric.setup(Forward(task), self._optimizer)
+        self._train_step = TrainStep(config, fabric, model, task, optimizer, self._ema)
         self._scaler = getattr(fabric.strategy.precision, "scaler", None)
 
         # dropout and stochastic depth draw other numbers on each rank
@@ -106,29 +110,41 @@ class Trainer:
             Interrupted: a signal came, and the run has been saved.
             TrainingError: the loss is not finite.
         """
-        while len(self.history) < self._config.epochs:
+        while len(self.history) < self._config.epochs and not self.monitor.is_over(self.history):
             epoch = len(self.history)
             if self._loader.epoch == epoch:
                 self._train_epoch(log, interrupt, heartbeat)
 
-            # every rank evaluates the same weights: DDP has let the running statistics drift
-            share_buffers(self._fabric, self._module, *([self._ema.module] if self._ema else []))
-            # validation has a loader of its own, with batches of another size
-            release_if_short(self._fabric.device)
-
-            evaluation = validate(
-                self._config,
-                self._ema.module if self._ema else self._module,
-                self._val,
-                self._fabric,
-                heartbeat,
-            )
-            release_if_short(self._fabric.device)
-            self._end_epoch(epoch, evaluation, log)
+            # every rank evaluates and saves the same weights: DDP has let the running statistics
+            # drift
+            share_buffers(self._fabric, self._task, *([self._ema.module] if self._ema else []))
+            self._end_epoch(epoch, self._evaluate(epoch, heartbeat), log)
 
             # a signal during the evaluation: the end of the epoch has been saved already
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
+        if len(self.history) < self._config.epochs:
+            log.say(
+                f"{self.monitor.name} was not better in {self._config.patience} evaluations: the "
+                f"run ends after {len(self.history)} epochs"
+            )
+
+    def _evaluate(self, epoch: int, heartbeat: Heartbeat) -> Evaluation | None:
+        """Evaluates, if it is the turn of this epoch."""
+        due = epoch + 1 == self._config.epochs or (epoch + 1) % self._config.evaluate_every == 0
+        if self._val is None or not self._task.evaluates or not due:
+            return None
+        # validation has a loader of its own, with batches of another size
+        release_if_short(self._fabric.device)
+        evaluation = validate(
+            self._config,
+            self._ema.module if self._ema else self._task,  # type: ignore[arg-type]
+            self._val,
+            self._fabric,
+            heartbeat,
+        )
+        release_if_short(self._fabric.device)
+        return evaluation
 
     def _train_epoch(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
         epoch, saved = self._loader.epoch, time.monotonic()
@@ -200,22 +216,31 @@ class Trainer:
                     f"{resumed} with a lower optimizer.lr, or warm up longer"
                 )
 
-    def _end_epoch(self, epoch: int, evaluation: Evaluation, log: Log) -> None:
+    def _end_epoch(self, epoch: int, evaluation: Evaluation | None, log: Log) -> None:
         figures = self._meter.over_ranks(self._fabric)
-        measured = {
-            "top1": evaluation.top1,
-            "top5": evaluation.top5,
-            "val_loss": evaluation.loss,
-            "val_images": evaluation.images,
-        }
-        self.history.append({"epoch": epoch, **rates(figures), **measured, **figures})
+        row = {"epoch": epoch, **rates(figures), **figures}
+        measured = evaluation.columns() if evaluation else {}
+        self.history.append(row | measured)
 
         self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
+        if evaluation:
+            log.classes(self._classes, evaluation.by_class)
 
-        # the history ends with the row of this epoch
-        best = all(evaluation.top1 > row["top1"] for row in self.history[:-1])
-        self._save(LAST, *[BEST] if best else [])
+        self._save(LAST, *[BEST] if self.monitor.is_best(self.history) else [])
+
+        # after saving, so that nothing is lost
+        if taken := sorted(row.keys() & measured.keys()):
+            raise TrainingError(
+                f"evaluate() returns {taken[0]}, which is a column of epochs.csv already; give it "
+                "another name"
+            )
+        if evaluation and self.monitor.name not in self.history[-1]:
+            raise TrainingError(
+                f"monitor={self.monitor.name}, and evaluate() returns "
+                f"{', '.join(evaluation.values)}; name one of them, with monitor_mode=max or min, "
+                f"and resume from {self._folder / LAST}"
+            )
 
     def _save(self, *names: str) -> None:
         # on every rank, since it gathers from all of them
@@ -227,10 +252,12 @@ class Trainer:
     def _state(self) -> dict[str, Any]:
         """Returns the state needed to resume; every rank contributes to it."""
         return {
-            "name": title_of(self._config.model),
-            "classes": self._val.classes,
+            "name": self._config.function or title_of(self._config.model),
+            "task": self._task.name,
+            "classes": self._classes,
+            "outputs": count_outputs(self._loader.plan.manifest),
             "channels": self._config.transform.channels,
-            "model": self._module.state_dict(),
+            "model": self._task.state_dict(),
             "ema": self._ema.state_dict() if self._ema else None,
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict() if self._scaler else None,
@@ -248,8 +275,7 @@ class Trainer:
                 on.
             ConfigError: the images, their order or the transform have changed since.
         """
-        channels = self._config.transform.channels
-        checkpoint.check_same(state, path, self._config.model, self._val.classes, channels)
+        checkpoint.check_run(state, path, self._config, self._task.name, self._classes)
         if bool(self._ema) != bool(state["ema"]):
             kept = "an" if state["ema"] else "no"
             mismatch = (
@@ -260,7 +286,7 @@ class Trainer:
 
         # first, since it is what refuses other images, before anything is changed
         self._loader.load_state_dict(state["loader"])
-        self._module.load_state_dict(state["model"])
+        checkpoint.load_weights(self._task, state["model"], path)
         if self._ema:
             self._ema.load_state_dict(state["ema"])
 

@@ -352,7 +352,7 @@ def test_defaults_in_conf_are_those_of_python():
         ),
         (
             lambda: TrainConfig(transform=dp.ViewsTransform(views={"a": {"count": 2}})),
-            "makes several views, and this trains on one",
+            "makes several views, and the network of model= takes one",
         ),
         (lambda: TrainConfig(eval_only=True), "eval_only=true and checkpoint=FILE go together"),
         (

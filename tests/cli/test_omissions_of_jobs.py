@@ -9,6 +9,7 @@ from PIL import Image
 from torchvision.models import shufflenet_v2_x0_5
 
 from dali_pipes.data.config import DataConfig
+from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import open_both
 
 LINE = (
@@ -134,7 +135,8 @@ def test_classes_that_only_one_split_has(command, folder, tmp_path):
     run = command("train", *options)
     assert run.returncode == 2 and "not the same classes: 1 only in the first (b)" in run.stderr
     assert "data.classes=[a,b,c] gives both the same, or add an empty folder" in run.stderr
-    both = open_both(DataConfig(train=str(folder), val=str(val), classes=["a", "b", "c"]))
+    data = DataConfig(train=str(folder), val=str(val), classes=["a", "b", "c"])
+    both = open_both(TrainConfig(data=data))
     assert [each.classes for each in both] == [["a", "b", "c"]] * 2 and both[1].labels.tolist() == [
         0,
         2,

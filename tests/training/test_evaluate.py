@@ -1,52 +1,221 @@
+"""What is measured of a validation set is what a straightforward computation gives, whatever the
+batches.
+"""
+
 import pytest
 import torch
 from host_waits import GPU, waits_of
 from later import later
 from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torchmetrics import MeanMetric, MetricCollection
 
 import dali_pipes as dp
-from dali_pipes.training.evaluate import counts, evaluate
+from dali_pipes.errors import ConfigError
+from dali_pipes.training.evaluate import evaluate
+from dali_pipes.training.tasks.losses import Loss
+from dali_pipes.training.tasks.supervised import Classification, MultiLabel, Regression
+from dali_pipes.training.tasks.task import Task
 
 launching = later("dali_pipes.training.launch")
 
 
-def test_counts():
-    scores = torch.tensor([[9.0, 1, 2, 3, 4, 5], [5, 9, 4, 3, 2, 1], [1, 2, 3, 4, 5, 9]])
-    top1, top5, loss, images = counts(scores, torch.tensor([0, 5, 0])).tolist()
-    assert (top1, top5, images) == (1, 1, 3)  # class 5 and class 0 are the sixth of their images
-    expected = nn.functional.cross_entropy(scores, torch.tensor([0, 5, 0]), reduction="sum")
-    assert loss == pytest.approx(expected.item())
-
-
-def test_fewer_than_five_classes_are_all_among_the_best():
-    assert counts(torch.tensor([[0.0, 1.0]]), torch.tensor([0])).tolist()[:2] == [0, 1]
-
-
-def test_counting_never_waits_for_the_gpu(monkeypatch):
-    scores, labels = torch.empty(8, 10, device=GPU), torch.empty(8, dtype=torch.int64, device=GPU)
-    assert waits_of(lambda: counts(scores, labels), monkeypatch) == []
-
-
-class KnowsLabels(nn.Module):
-    """Right for every image whose mean is as given; counts what it sees."""
+class Outputs(nn.Module):
+    """Returns of each "image" its first row: the outputs that a test wants."""
 
     def __init__(self):
         super().__init__()
-        self.seen = 0
+        self.unused = nn.Parameter(torch.zeros(1))
 
     def forward(self, images):
-        self.seen += len(images)
         assert not self.training
-        return torch.eye(5)[torch.zeros(len(images), dtype=torch.long)]
+        return images[:, 0, 0]
+
+
+def batches(outputs, labels, size):
+    images = outputs[:, None, None]
+    ids = torch.arange(len(labels))
+    for start in range(0, len(labels), size):
+        part = slice(start, start + size)
+        yield dp.Batch(images[part], labels[part], ids[part])
+
+
+def measure(kind, outputs, labels, size):
+    task = kind(Outputs(), Loss(cross_entropy, {}), outputs.shape[1]).train()
+    fabric = launching.launch("fp32")
+    first, again = (evaluate(task, batches(outputs, labels, size), fabric) for _ in range(2))
+    assert task.training and first.images == len(labels)
+    assert first.values == pytest.approx(again.values, abs=0, nan_ok=True)
+    assert first.by_class == again.by_class
+    return first
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_one_class_each(size):
+    torch.manual_seed(0)
+    scores, labels = torch.randn(41, 7), torch.randint(6, (41,))
+    found = measure(Classification, scores, labels, size)
+
+    order = scores.argsort(dim=1, descending=True)
+    hits = order == labels[:, None]
+    assert found.values["top1"] == pytest.approx(hits[:, 0].float().mean().item())
+    assert found.values["top5"] == pytest.approx(hits[:, :5].any(1).float().mean().item())
+    assert found.values["loss"] == pytest.approx(cross_entropy(scores, labels).item())
+
+    f1 = [
+        2 * (labels[order[:, 0] == c] == c).sum() / ((labels == c).sum() + (order[:, 0] == c).sum())
+        for c in range(7)
+    ]
+    assert found.by_class["f1"] == pytest.approx([each.item() for each in f1])
+    assert found.values["f1"] == pytest.approx(torch.stack(f1).mean().item())
+
+    confidence, error = scores.softmax(1).amax(1), 0.0
+    for low in range(15):
+        inside = (confidence > low / 15) & (confidence <= (low + 1) / 15)
+        if inside.any():
+            gap = hits[inside, 0].float().mean() - confidence[inside].mean()
+            error += gap.abs().item() * inside.float().mean().item()
+    assert found.values["calibration_error"] == pytest.approx(error, abs=1e-6)
+
+
+def test_fewer_than_five_classes_are_all_among_the_best():
+    found = measure(Classification, torch.tensor([[0.0, 1.0]]), torch.tensor([0]), 1)
+    assert (found.values["top1"], found.values["top5"]) == (0, 1)
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_several_classes_each(size):
+    torch.manual_seed(0)
+    scores, labels = torch.randn(41, 4), (torch.rand(41, 4) < 0.4).float()
+    labels[:, 3] = 0  # a class that no image has
+    found = measure(MultiLabel, scores, labels, size)
+    loss = binary_cross_entropy_with_logits(scores, labels)
+    assert found.values["loss"] == pytest.approx(loss.item())
+
+    precisions = []
+    for c in range(3):
+        ranked = labels[scores[:, c].argsort(descending=True), c]
+        at = ranked.cumsum(0) / torch.arange(1, 42)
+        precisions.append((at * ranked).sum().item() / ranked.sum().item())
+    assert found.by_class["ap"][:3] == pytest.approx(precisions, abs=1e-6)
+    assert found.values["map"] == pytest.approx(sum(precisions) / 3, abs=1e-6)
+    both = ((scores > 0) & (labels > 0)).sum()
+    micro = 2 * both / ((scores > 0).sum() + labels.sum())
+    assert found.values["f1_micro"] == pytest.approx(micro.item())
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+@pytest.mark.parametrize("numbers", [1, 3])
+def test_numbers(size, numbers):
+    torch.manual_seed(0)
+    outputs, labels = torch.randn(41, numbers), torch.randn(41, numbers)
+    found = measure(Regression, outputs, labels[:, 0] if numbers == 1 else labels, size)
+    error = outputs - labels
+    assert found.values["mae"] == pytest.approx(error.abs().mean().item())
+    assert found.values["loss"] == pytest.approx(error.square().mean().item())
+    assert found.values["rmse"] == pytest.approx(error.square().mean().sqrt().item())
+    spread = (labels - labels.mean(0)).square().sum(0)
+    assert found.values["r2"] == pytest.approx((1 - error.square().sum(0) / spread).mean().item())
+
+
+def test_r2_of_one_image_is_no_number():
+    found = measure(Regression, torch.ones(1, 1), torch.zeros(1), 1)
+    assert found.values["mae"] == 1 and found.values["r2"] != found.values["r2"]
+
+
+def test_measuring_a_batch_never_waits_for_the_gpu(monkeypatch):
+    """Metrics do, and get what they need after the last batch."""
+    scores, labels = torch.empty(8, 10, device=GPU), torch.empty(8, dtype=torch.int64, device=GPU)
+    task = Classification(Outputs().to(GPU).eval(), Loss(cross_entropy, {}), 10)
+    task.begin_evaluation()
+    batch = dp.Batch(scores[:, None, None], labels, labels)
+    assert waits_of(lambda: task.evaluate(batch), monkeypatch) == []
+
+
+def test_outputs_that_wait_for_the_metrics_are_bounded(monkeypatch):
+    monkeypatch.setattr("dali_pipes.training.tasks.supervised._KEPT_BYTES", 100)
+    torch.manual_seed(0)
+    scores, labels = torch.randn(41, 7), torch.randint(6, (41,))
+    bounded = measure(Classification, scores, labels, 5)
+    monkeypatch.undo()
+    assert bounded == measure(Classification, scores, labels, 5)
+
+
+class Own(Task):
+    """Measures what a test wants of each batch."""
+
+    name = "own"
+
+    def __init__(self, measured):
+        super().__init__()
+        self._network, self._measured = Outputs(), measured
+        self.mean = MeanMetric()
+        self.several = MetricCollection({"a": MeanMetric(), "b": MeanMetric()})
+
+    @property
+    def network(self):
+        return self._network
+
+    def step(self, batch):
+        raise NotImplementedError
+
+    def evaluate(self, batch):
+        return self._measured(self, batch)
+
+
+def own(measured, size=4, images=10):
+    numbers = torch.arange(float(images))
+    return evaluate(
+        Own(measured), batches(numbers[:, None], numbers, size), launching.launch("fp32")
+    )
+
+
+@pytest.mark.parametrize("size", [1, 4, 10])
+def test_means_are_over_images_and_metrics_are_computed_once(size):
+    def measured(task, batch):
+        task.mean.update(batch.labels)
+        task.several.update(batch.labels)
+        each = {"each": batch.labels, "whole": batch.labels.mean(), "number": 1}
+        return {**each, "mean": task.mean, "several": task.several}
+
+    found = own(measured, size)
+    assert found.values == pytest.approx(
+        {"each": 4.5, "whole": 4.5, "number": 1, "mean": 4.5, "a": 4.5, "b": 4.5}
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured", "message"),
+    [
+        (lambda task, batch: {"x": torch.zeros(3, 2)}, r"x of shape \(3, 2\) for 4 images"),
+        (lambda task, batch: {"x": "good"}, "x as str; return a number"),
+        (lambda task, batch: {"x": MeanMetric()}, "metric x, which is no attribute"),
+    ],
+)
+def test_what_does_not_fit_is_named(measured, message):
+    with pytest.raises(ConfigError, match=message):
+        own(measured)
 
 
 @pytest.mark.parametrize("batch_size", [5, 16, 64])
 def test_every_image_is_counted_once(manifest, batch_size):
-    model = KnowsLabels().train()
-    transform = dp.EvalTransform(size=32, resize=36)
+    class FirstClass(nn.Module):
+        seen = 0
+
+        def __init__(self):
+            super().__init__()
+            self.unused = nn.Parameter(torch.zeros(1))
+
+        def forward(self, images):
+            self.seen += len(images)
+            return torch.eye(5)[torch.zeros(len(images), dtype=torch.long)]
+
+    network, transform = FirstClass(), dp.EvalTransform(size=32, resize=36)
+    task = Classification(network, Loss(cross_entropy, {}), 5)
     with dp.build_loader(
         manifest, dp.TorchConfig(num_workers=0), transform=transform, batch_size=batch_size
     ) as loader:
-        found = evaluate(model, loader, launching.launch("fp32"))
-    assert found.images == model.seen == len(manifest) == 37 and model.training
-    assert found.top1 == pytest.approx((manifest.labels == 0).mean()) and found.top5 == 1
+        found = evaluate(task, loader, launching.launch("fp32"))
+    assert found.images == network.seen == len(manifest) == 37
+    assert found.values["top1"] == pytest.approx((manifest.labels == 0).mean())
+    assert found.values["top5"] == 1

@@ -1,11 +1,17 @@
+from functools import partial
+
 import pytest
 import torch
 from later import later
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
+from dali_pipes.backends.base import Ragged
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.step import TrainStep
+from dali_pipes.training.step import Forward, TrainStep, split
+from dali_pipes.training.tasks.losses import Loss
+from dali_pipes.training.tasks.supervised import Classification
 
 launching = later("dali_pipes.training.launch")
 
@@ -18,7 +24,9 @@ def step(accumulate, **options):
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
     fabric = launching.launch(options.get("precision", "fp32"))
     raw = torch.optim.SGD(module.parameters(), lr=0.5)
-    model, optimizer = fabric.setup(module, raw)
+    smoothing = {"label_smoothing": options.pop("label_smoothing", 0.0)}
+    task = Classification(module, Loss(partial(cross_entropy, **smoothing), {}), 5)
+    model, optimizer = fabric.setup(Forward(task), raw)
     images, labels = (
         torch.rand(8, 3, 4, 4).to(options.pop("dtype", torch.float32)),
         options.pop("labels", torch.arange(8) % 5),
@@ -27,7 +35,7 @@ def step(accumulate, **options):
         TrainConfig(batch_size=8 // accumulate, accumulate=accumulate, **options),
         fabric,
         model,
-        module,
+        task,
         optimizer,
         None,
     )
@@ -84,3 +92,21 @@ def test_soft_labels_are_taken(smoothing):
     ]
     assert losses[0] == pytest.approx(losses[1])
     assert losses[3] == pytest.approx(0.3 * losses[0] + 0.7 * losses[2])
+
+
+def test_a_batch_is_cut_with_all_that_belongs_to_its_images():
+    boxes = Ragged(torch.arange(20).reshape(10, 2), [2, 0, 3, 1, 0, 4])
+    batch = dp.Batch(
+        torch.arange(6),
+        torch.arange(6),
+        torch.arange(6),
+        targets={"boxes": boxes, "text": list("abcdef"), "mask": torch.arange(6)},
+        views={"global": torch.arange(12).reshape(6, 2)},
+    )
+    parts = split(batch, 3)
+    assert [part.ids.tolist() for part in parts] == [[0, 1], [2, 3], [4, 5]]
+    assert [part.text for part in parts] == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert [part["boxes"].lengths for part in parts] == [[2, 0], [3, 1], [0, 4]]
+    assert torch.equal(torch.cat([part["boxes"].values for part in parts]), boxes.values)
+    assert torch.equal(torch.cat([part.views["global"] for part in parts]), batch.views["global"])
+    assert split(batch, 1) == [batch]

@@ -112,13 +112,14 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
     """
     path, model = Path(str(config.checkpoint)), config.model
     if checkpoint.is_ours(saved):
+        _check_saved(config, saved, path)
         # of a function, if training took one
         if ":" in saved["name"] and not model.name:
             model = replace(model, function=model.function or saved["name"])
         else:
             model = replace(model, name=model.name or saved["name"])
         checkpoint.check_same(saved, path, model, saved["classes"], config.transform.channels)
-        outputs = len(saved["classes"])
+        outputs = saved.get("outputs", len(saved["classes"]))
     else:
         tensors = (
             [value for value in saved.values() if isinstance(value, Tensor) and value.ndim]
@@ -136,6 +137,22 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
     # torchvision's transformers take images of one size only
     check_size(str(model.name), config.transform.size_at(0))
     return network
+
+
+def _check_saved(config: PredictConfig, saved: Any, path: Path) -> None:
+    """Refuses what a checkpoint of our training cannot give."""
+    task = saved.get("task", checkpoint.CLASSIFICATION)
+    if task == checkpoint.OWN:
+        raise CheckpointError(
+            f"{path}: of function={saved['name']} of dali-pipes train, which made a task; name a "
+            "function that returns the network alone, and save its weights as a state dict: "
+            "function=my_models:make checkpoint=FILE"
+        )
+    if task != checkpoint.CLASSIFICATION and config.output == "topk":
+        raise ConfigError(
+            f"output=topk keeps the most likely of several classes, and {path} is of the task "
+            f"{task}; use output=logits"
+        )
 
 
 def _output_function(

@@ -31,9 +31,9 @@ from dali_pipes.tools.diagnosis.programs.base import Feed, Fix, TrainingProgram
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
 from dali_pipes.training.memory import check_memory
-from dali_pipes.training.networks import build_network
 from dali_pipes.training.recipe import build_ema, build_mixing, build_optimizer
-from dali_pipes.training.step import Readback, TrainStep
+from dali_pipes.training.start import start_task
+from dali_pipes.training.step import Forward, Readback, TrainStep
 
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
 # verdicts that less CPU time for each image would change
@@ -96,15 +96,15 @@ class ConfiguredProgram(TrainingProgram):
     def step(self) -> Step:
         config, fabric = self.config, self._fabric
         # each changed program begins with the same weights
-        torch.manual_seed(config.seed)
-
-        module = build_network(
-            config.model, len(self.manifest.classes), config.transform.channels
-        ).to(fabric.device)
-        compiled: Any = torch.compile(module) if config.model.compile else module
-        model, optimizer = fabric.setup(compiled, build_optimizer(config.optimizer, module))
+        task = start_task(config, self.manifest).task.to(fabric.device)
+        ema = build_ema(config, task)
+        if config.model.compile:
+            task.compile()
+        model, optimizer = fabric.setup(
+            Forward(task), build_optimizer(config.optimizer, task.network)
+        )
         train, losses = (
-            TrainStep(config, fabric, model, module, optimizer, build_ema(config, module)),
+            TrainStep(config, fabric, model, task, optimizer, ema),
             Readback(fabric.device),
         )
 
