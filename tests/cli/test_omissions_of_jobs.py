@@ -136,7 +136,7 @@ def test_classes_that_only_one_split_has(command, folder, tmp_path):
     assert run.returncode == 2 and "not the same classes: 1 only in the first (b)" in run.stderr
     assert "data.classes=[a,b,c] gives both the same, or add an empty folder" in run.stderr
     data = DataConfig(train=str(folder), val=str(val), classes=["a", "b", "c"])
-    both = open_both(TrainConfig(data=data))
+    both = open_both(TrainConfig(data=data, max_bad_fraction=1.0))
     assert [each.classes for each in both] == [["a", "b", "c"]] * 2 and both[1].labels.tolist() == [
         0,
         2,
