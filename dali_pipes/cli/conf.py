@@ -203,7 +203,7 @@ def register(users: Path | None = None) -> None:
         store.store(name=f"{name}_schema", node=job)
     for group, options in (
         ("data", _with_keys(DataConfig, "targets.images")),
-        ("model", ModelConfig),
+        ("model", _with_keys(ModelConfig, "options")),
         ("optimizer", _with_keys(OptimizerConfig, "lr_scale")),
         ("schedule", ScheduleConfig),
     ):

@@ -3,7 +3,7 @@
 `save` and `load` are for this program's own checkpoints; `read` takes any file of torch.save.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,13 @@ def check_same(
             f"{name}; set model.{option}={state['name']}"
         )
 
+    # earlier versions had none
+    if (options := state.get("model_options", {})) != model.options:
+        raise CheckpointError(
+            f"{path}: the network was built with {_arguments(options)}, and model.options is "
+            f"{_arguments(model.options)}; set 'model.options={_arguments(options)}'"
+        )
+
     # earlier versions did not save it, and had three
     if (trained := state.get("channels", 3)) != channels:
         raise CheckpointError(
@@ -137,6 +144,10 @@ def check_same(
             f"{path} and the images: {describe_difference(state['classes'], classes)} "
             f"({lists}); {same}"
         )
+
+
+def _arguments(options: Mapping[str, Any]) -> str:
+    return f"{{{', '.join(f'{name}: {value}' for name, value in options.items())}}}"
 
 
 def _list(classes: Sequence[str]) -> str:

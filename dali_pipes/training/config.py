@@ -18,10 +18,13 @@ class ModelConfig:
     """The network.
 
     Attributes:
-        name: in torchvision.models, or in timm if that is installed, or a folder of a model that
-            Hugging Face's transformers saved; required for training; None: the program's default.
+        name: in torchvision.models, or in timm if that is installed (timm/resnet50 where both have
+            it), or a folder of a model that Hugging Face's transformers saved; required for
+            training; None: the program's default.
         function: "module:function" that returns the network, in place of `name`; it is called with
             num_classes and channels if it takes them.
+        options: further arguments of the function that builds the network, such as
+            {drop_path_rate: 0.1}; for a folder of Hugging Face, entries of its config.json.
         weights: what it starts from: a file (torch.save or safetensors), or a name that torchvision
             or timm gives to weights of this network, such as IMAGENET1K_V2; the head is new where
             it is for other classes; None: random.
@@ -34,6 +37,7 @@ class ModelConfig:
 
     name: str | None = "resnet50"
     function: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
     freeze: list[str] = field(default_factory=list)
     channels_last: bool = True
@@ -333,6 +337,7 @@ class TrainConfig:
         model, task = self.model, self.task
         given = {
             "model.function": model.function,
+            "model.options": model.options,
             "model.weights": model.weights,
             "model.freeze": model.freeze,
             "model.compile": model.compile,

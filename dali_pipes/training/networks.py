@@ -6,12 +6,13 @@ import inspect
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatch
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import MethodType
+from types import MappingProxyType, MethodType
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from dali_pipes.errors import ConfigError
+from dali_pipes.options import propose_name
 from dali_pipes.system.functions import import_function
 from dali_pipes.training.config import ModelConfig
 
@@ -27,6 +29,9 @@ from dali_pipes.training.config import ModelConfig
 _ONE_OUTPUT = {
     name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")
 }
+_FROM_TIMM = "timm/"  # before the name of a network that torchvision has too
+_OF_SETTING = ("width_mult", "reduced_tail", "dilated")
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _ONE_SIZE = ("vit_", "maxvit_")  # beginnings of torchvision's names
 
 
@@ -51,9 +56,11 @@ def check_model(name: str | None) -> str:
     if find_spec("timm"):
         import timm
 
-        if name in timm.list_models():
+        if timm_name(name) in timm.list_models():
             return name
         where = "torchvision.models and timm do"
+    elif name.startswith(_FROM_TIMM):
+        raise ConfigError(f"model.name={name} needs the package timm; pip install timm")
 
     near = get_close_matches(name, names, n=5, cutoff=0.3)
     raise ConfigError(
@@ -106,24 +113,80 @@ def check_compiler() -> None:
         )
 
 
-def build_model(name: str | None, num_classes: int = 1000, channels: int = 3) -> nn.Module:
+def build_model(
+    name: str | None,
+    num_classes: int = 1000,
+    channels: int = 3,
+    options: Mapping[str, Any] = _NO_OPTIONS,
+) -> nn.Module:
     """Builds a network with random weights and `num_classes` outputs, for images of `channels`;
     torchvision's if timm has one of that name too. A folder of Hugging Face has its own weights.
 
+    Args:
+        options: `ModelConfig.options`.
+
     Raises:
-        ConfigError: there is no such network.
+        ConfigError: there is no such network, or it does not take the options.
     """
     name = check_model(name)
     if _is_folder(name):
-        return _of_folder(name, num_classes, channels)
+        return _of_folder(name, num_classes, channels, options)
     check_channels(name, channels)
     if is_of_torchvision(name):
         from torchvision.models import get_model
 
-        return get_model(name, weights=None, num_classes=num_classes, **_ONE_OUTPUT.get(name, {}))
+        own = {"weights": None, "num_classes": num_classes, **_ONE_OUTPUT.get(name, {})}
+        network = _build(partial(get_model, name), own, options)
+        _refuse_ignored(network, options)
+        return network
     import timm
 
-    return timm.create_model(name, num_classes=num_classes, in_chans=channels)
+    own = {"pretrained": False, "num_classes": num_classes, "in_chans": channels}
+    return _build(partial(timm.create_model, timm_name(name)), own, options)
+
+
+def _build(make: Callable[..., Any], own: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """Calls a library's function with our arguments and the user's."""
+    _refuse_own(own, options)
+    if not options:
+        return make(**own)
+    try:
+        return make(**own, **options)
+    except Exception as error:  # of any kind: the arguments may be anything
+        raise ConfigError(_refusal(options, error)) from None
+
+
+def _refuse_own(own: Iterable[str], options: Mapping[str, Any]) -> None:
+    if given := [name for name in own if name in options]:
+        raise ConfigError(
+            f"model.options: {given[0]} is set by this program, from the labels, the transform and "
+            "the other options of model; leave it out"
+        )
+
+
+def _refuse_ignored(network: nn.Module, options: Mapping[str, Any]) -> None:
+    # torchvision's ConvNeXt and MobileNetV3 ignore arguments that they do not know
+    taken = inspect.signature(type(network).__init__).parameters
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values()):
+        return
+    # these go to the function that makes the setting of a MobileNetV3
+    known = {*taken, *(_OF_SETTING if "inverted_residual_setting" in taken else ())}
+    if unknown := [option for option in options if option not in known]:
+        raise ConfigError(
+            f"model.options: torchvision's {type(network).__name__} takes no {unknown[0]}"
+            f"{propose_name(unknown[0], known)}"
+        )
+
+
+def _refusal(options: Mapping[str, Any], error: Exception) -> str:
+    text = ", ".join(f"{name}: {value}" for name, value in options.items())
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return f"model.options={{{text}}}: the network cannot be built with it ({reason})"
+
+
+def timm_name(name: str) -> str:
+    """What timm calls a network of `ModelConfig.name`."""
+    return name.removeprefix(_FROM_TIMM)
 
 
 def is_of_torchvision(name: str) -> bool:
@@ -139,7 +202,7 @@ def torchvision_names() -> list[str]:
 
 
 def _is_folder(name: str) -> bool:
-    return "/" in name or Path(name).is_dir()
+    return ("/" in name and not name.startswith(_FROM_TIMM)) or Path(name).is_dir()
 
 
 def _check_folder(name: str) -> None:
@@ -167,7 +230,7 @@ class Logits(nn.Module):
         return scores
 
 
-def _of_folder(name: str, num_classes: int, channels: int) -> nn.Module:
+def _of_folder(name: str, num_classes: int, channels: int, options: Mapping[str, Any]) -> nn.Module:
     """The network of a folder with its weights; its head is new where it is for other classes."""
     from transformers import AutoConfig, AutoModelForImageClassification
     from transformers.utils.logging import get_verbosity, set_verbosity
@@ -178,11 +241,23 @@ def _of_folder(name: str, num_classes: int, channels: int) -> nn.Module:
             f"model.name={name} takes images of {stored} channels, and transform.channels is "
             f"{channels}; set transform.channels={stored}"
         )
+    _refuse_own(("num_labels", "num_channels"), options)
+    entries = own.to_dict()
+    if unknown := [option for option in options if option not in entries]:
+        raise ConfigError(
+            f"model.options: the config.json of model.name={name} has no {unknown[0]}"
+            f"{propose_name(unknown[0], entries)}"
+        )
+
     level = get_verbosity()
     set_verbosity(logging.ERROR)  # it warns of the new head
     try:
         network = AutoModelForImageClassification.from_pretrained(
-            name, num_labels=num_classes, ignore_mismatched_sizes=True, local_files_only=True
+            name,
+            num_labels=num_classes,
+            ignore_mismatched_sizes=True,
+            local_files_only=True,
+            **options,
         )
     except Exception as error:  # of any kind: the folder may hold anything
         raise ConfigError(
@@ -194,15 +269,25 @@ def _of_folder(name: str, num_classes: int, channels: int) -> nn.Module:
     return Logits(network)
 
 
-def _of_function(function: str, num_classes: int, channels: int) -> nn.Module:
+def _of_function(
+    function: str, num_classes: int, channels: int, options: Mapping[str, Any]
+) -> nn.Module:
     """The network that a function makes; it gets the number of classes and of channels if it takes
-    `num_classes` and `channels`.
+    `num_classes` and `channels`, and the options.
     """
     make = import_function(function)
     given = {"num_classes": num_classes, "channels": channels}
     taken = inspect.signature(make).parameters
     every = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values())
-    network = make(**{name: value for name, value in given.items() if every or name in taken})
+    _refuse_own(given, options)
+    if unknown := [option for option in options if not every and option not in taken]:
+        raise ConfigError(
+            f"model.options: model.function={function} takes no {unknown[0]}"
+            f"{propose_name(unknown[0], taken)}"
+        )
+
+    passed = {name: value for name, value in given.items() if every or name in taken}
+    network = make(**passed, **options)
     if not isinstance(network, nn.Module):
         raise ConfigError(
             f"model.function={function} returns {type(network).__name__}; it must return the "
@@ -242,7 +327,12 @@ def refuse_training_options(config: ModelConfig, but: str = "") -> None:
     Raises:
         ConfigError: one is given.
     """
-    given = {"function": config.function, "weights": config.weights, "freeze": config.freeze}
+    given = {
+        "function": config.function,
+        "options": config.options,
+        "weights": config.weights,
+        "freeze": config.freeze,
+    }
     if left := [name for name, value in given.items() if value and name != but]:
         raise ConfigError(
             f"model.{left[0]} is for dali-pipes train; leave it out, or measure a program of your "
@@ -333,12 +423,13 @@ def build_network(config: ModelConfig, num_classes: int, channels: int = 3) -> n
     (those of a folder of Hugging Face are the folder's).
 
     Raises:
-        ConfigError: there is no such network, or it is for other images.
+        ConfigError: there is no such network, it does not take the options, or it is for other
+            images.
     """
     module = (
-        _of_function(config.function, num_classes, channels)
+        _of_function(config.function, num_classes, channels, config.options)
         if config.function
-        else build_model(config.name, num_classes, channels)
+        else build_model(config.name, num_classes, channels, config.options)
     )
     memory: Any = {"memory_format": torch.channels_last} if config.channels_last else {}
     return module.to(**memory) if memory else module

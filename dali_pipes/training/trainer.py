@@ -253,6 +253,7 @@ class Trainer:
         """Returns the state needed to resume; every rank contributes to it."""
         return {
             "name": self._config.function or title_of(self._config.model),
+            "model_options": self._config.model.options,
             "task": self._task.name,
             "classes": self._classes,
             "outputs": count_outputs(self._loader.plan.manifest),

@@ -104,9 +104,11 @@ def find_weights(weights: str, name: str) -> Weights:
     path = Path(weights).expanduser()
     if path.is_file() or path.suffix in _SUFFIXES or "/" in weights:
         return _of_file(path)
-    from dali_pipes.training.networks import is_of_torchvision
+    from dali_pipes.training.networks import is_of_torchvision, timm_name
 
-    return _of_torchvision(weights, name) if is_of_torchvision(name) else _of_timm(weights, name)
+    if is_of_torchvision(name):
+        return _of_torchvision(weights, name)
+    return _of_timm(weights, timm_name(name))
 
 
 def _of_file(path: Path) -> Weights:

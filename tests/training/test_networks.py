@@ -14,6 +14,7 @@ from dali_pipes.training.networks import (
     check_network,
     find_head,
     freeze,
+    refuse_training_options,
 )
 from dali_pipes.training.recipe import parameter_groups
 
@@ -41,6 +42,8 @@ def test_a_function_gets_the_classes_and_channels_that_it_takes(tmp_path, monkey
         "    return nn.LazyLinear(5)\n"
         "def gray(num_classes=2, channels=3):\n"
         "    return nn.Conv2d(channels, num_classes, 1)\n"
+        "def wide(num_classes=5, width=4):\n"
+        "    return nn.Linear(width, num_classes)\n"
         "def fixed():\n"
         "    return nn.Linear(4, 9)\n"
         "def none():\n"
@@ -57,8 +60,76 @@ def test_a_function_gets_the_classes_and_channels_that_it_takes(tmp_path, monkey
             build_network(ModelConfig(function="own_networks:none"), 5)
         with pytest.raises(ConfigError, match="lazy layers have no weights yet"):
             build_network(ModelConfig(function="own_networks:lazy"), 5)
+        options = {"options": {"width": 6}}
+        made = build_network(ModelConfig(function="own_networks:wide", **options), 5)
+        assert made.in_features == 6
+        with pytest.raises(ConfigError, match=r"own_networks:make takes no width$"):
+            build_network(ModelConfig(function="own_networks:make", **options), 5)
         with pytest.raises(ConfigError, match="has no function other"):
             check_network(ModelConfig(function="own_networks:other"), [224], 3)
+
+
+def drops(network):
+    return [each.drop_prob for each in network.modules() if type(each).__name__ == "DropPath"]
+
+
+def test_options_are_arguments_of_the_library_s_function():
+    options = {"stochastic_depth_prob": 0.3}
+    network = build_network(ModelConfig(name="convnext_tiny", options=options), 7)
+    assert network.features[-1][-1].stochastic_depth.p == pytest.approx(0.3)
+
+    options = {"width_mult": 0.5, "dropout": 0.4}
+    network = build_network(ModelConfig(name="mobilenet_v3_small", options=options), 7)
+    assert (network.features[0][0].out_channels, network.classifier[2].p) == (8, 0.4)
+
+    pytest.importorskip("timm")
+    options = {"drop_path_rate": 0.05}
+    network = build_network(ModelConfig(name="timm/resnet26", options=options), 7, 1)
+    assert max(drops(network)) == pytest.approx(0.05) and network.conv1.in_channels == 1
+
+
+def test_timm_s_network_of_a_name_that_torchvision_has_too():
+    timm = pytest.importorskip("timm")
+    assert isinstance(build_model("timm/resnet18", 7), timm.models.resnet.ResNet)
+    assert not isinstance(build_model("resnet18", 7), timm.models.resnet.ResNet)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "resnet18",
+            {"drop_path_rate": 0.1},
+            r"^model.options=\{drop_path_rate: 0.1\}: .*unexpected",
+        ),
+        (
+            "timm/resnet18",
+            {"stochastic_depth": 0.1},
+            "cannot be built with it .*unexpected keyword",
+        ),
+        (
+            "convnext_tiny",
+            {"drop_path_rate": 0.1},
+            "torchvision's ConvNeXt takes no drop_path_rate",
+        ),
+        ("mobilenet_v3_small", {"drop_out": 0.1}, "takes no drop_out; did you mean dropout"),
+        ("resnet18", {"num_classes": 3}, "num_classes is set by this program"),
+        ("timm/resnet18", {"pretrained": True}, "pretrained is set by this program"),
+        ("googlenet", {"aux_logits": True}, "aux_logits is set by this program"),
+    ],
+)
+def test_options_that_a_network_does_not_take(name, options, message):
+    if name.startswith("timm/"):
+        pytest.importorskip("timm")
+    with pytest.raises(ConfigError, match=message) as raised:
+        build_network(ModelConfig(name=name, options=options), 7)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_builds_no_network_of_the_user_s_refuses_its_options():
+    with pytest.raises(ConfigError, match=r"model\.options is for dali-pipes train"):
+        refuse_training_options(ModelConfig(options={"a": 1}))
+    refuse_training_options(ModelConfig(options={"a": 1}), but="options")
 
 
 def test_a_folder_of_hugging_face(tmp_path):
@@ -72,6 +143,12 @@ def test_a_folder_of_hugging_face(tmp_path):
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         assert torch.allclose(network(images), theirs(images).logits, atol=1e-6)
+
+    wanted = {"hidden_act": "gelu"}
+    changed = build_network(ModelConfig(name=str(tmp_path), options=wanted), 4)
+    assert changed.network.config.hidden_act == "gelu"
+    with pytest.raises(ConfigError, match="has no hidden_acts; did you mean hidden_act"):
+        build_network(ModelConfig(name=str(tmp_path), options={"hidden_acts": "gelu"}), 4)
 
     network = build_network(ModelConfig(name=str(tmp_path)), 6)
     assert network(images).shape == (2, 6) and find_head(network, 6) == "network.classifier.1"

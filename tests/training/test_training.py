@@ -376,6 +376,21 @@ def mistakes(config, folder, out):
         "model.name is 'resnet'",
     )
     yield (
+        "another network of the name",
+        config(
+            resume=str(out / "last.pt"),
+            model=ModelConfig(name="mobilenet_v3_small", options={"dropout": 0.5}),
+        ),
+        CheckpointError,
+        r"built with \{\}, and model.options is \{dropout: 0.5\}",
+    )
+    yield (
+        "unknown argument of the model",
+        config(model=ModelConfig(name="mobilenet_v3_small", options={"drop_path_rate": 0.5})),
+        ConfigError,
+        "model.options: torchvision's MobileNetV3 takes no drop_path_rate",
+    )
+    yield (
         "too large for memory",
         config(transform=dp.TrainTransform(size=20_000)),
         ConfigError,
@@ -389,7 +404,7 @@ def mistakes(config, folder, out):
     )
 
 
-@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize("number", range(13))
 def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(
     config, run, image_folder, tmp_path, number
 ):
@@ -401,7 +416,7 @@ def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(
     )
     shutil.rmtree(shutil.copytree(image_folder, tmp_path / "fewer") / "checkers")
     made = list(mistakes(config, tmp_path / "images", tmp_path / "run"))
-    assert len(made) == 11
+    assert len(made) == 13
     name, wrong, kind, message = made[number]
     if wrong.resume != str(tmp_path / "run/last.pt"):
         wrong.out = str(tmp_path / "another")

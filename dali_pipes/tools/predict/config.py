@@ -61,6 +61,12 @@ class PredictConfig:
                 "leave one of them out"
             )
 
+        if self.function and self.model.options:
+            raise ConfigError(
+                f"model.options is for a network of model.name, and function={self.function} makes "
+                "its own; leave it out"
+            )
+
         if not self.function and not self.checkpoint:
             raise ConfigError(
                 "no weights given; set checkpoint=FILE, or function=module:function, which "

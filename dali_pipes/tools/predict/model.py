@@ -50,7 +50,7 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
         ConfigError, CheckpointError: there is no such model or file, or they do not belong
             together.
     """
-    refuse_training_options(config.model)
+    refuse_training_options(config.model, but="options")
     saved: Any = checkpoint.read(Path(config.checkpoint)) if config.checkpoint else {}
     ours, files = checkpoint.is_ours(saved), {"checkpoint": config.checkpoint}
 
@@ -118,6 +118,8 @@ def _network(config: PredictConfig, saved: Any) -> nn.Module:
             model = replace(model, function=model.function or saved["name"])
         else:
             model = replace(model, name=model.name or saved["name"])
+        # what it was built with, unless it is given again
+        model = replace(model, options=model.options or saved.get("model_options", {}))
         checkpoint.check_same(saved, path, model, saved["classes"], config.transform.channels)
         outputs = saved.get("outputs", len(saved["classes"]))
     else:

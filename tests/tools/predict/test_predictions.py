@@ -24,6 +24,7 @@ from dali_pipes.tools.predict import parts
 from dali_pipes.tools.predict.run import predict
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import ModelConfig
+from dali_pipes.training.networks import build_model
 
 FUNCTIONS = """
 import torch
@@ -159,6 +160,25 @@ def test_weights_of_training_bring_their_name_classes_and_average(run, loop, net
     averaged.load_state_dict({name: value * 1.5 for name, value in network.state_dict().items()})
     assert torch.equal(column(rows, "logits"), loop(averaged))
     assert json.loads((tmp_path / "out/_predict.json").read_text())["classes"] == list("abcdefg")
+
+
+def test_a_checkpoint_brings_the_options_that_its_network_was_built_with(run, loop, tmp_path):
+    options = {"width_mult": 0.25}
+    trained = build_model("mobilenet_v2", 7, options=options).eval()
+    state = {
+        "name": "mobilenet_v2",
+        "model_options": options,
+        "classes": list("abcdefg"),
+        "model": trained.state_dict(),
+        "ema": None,
+    }
+    checkpoint.save(state, tmp_path / "best.pt")
+    rows, _ = run(checkpoint="best.pt", model=ModelConfig(name=None, channels_last=False))
+    assert torch.equal(column(rows, "logits"), loop(trained))
+
+    other = ModelConfig(name=None, channels_last=False, options={"width_mult": 0.5})
+    with pytest.raises(DaliPipesError, match=r"set 'model.options=\{width_mult: 0.25\}'"):
+        run(checkpoint="best.pt", model=other, out=str(tmp_path / "other"))
 
 
 class Killed(BaseException):
@@ -349,6 +369,10 @@ WRONG = {
     "no output folder given": {"out": None},
     "no weights given": {"checkpoint": None},
     "are two models": {"function": "my_functions:means", "model": ModelConfig(name=NETWORK)},
+    "model.options is for a network of model.name": {
+        "function": "my_functions:means",
+        "model": ModelConfig(name=None, options={"width_mult": 0.5}),
+    },
     "the transform is random": {"transform": dp.TrainTransform(size=32)},
     "not normalized": {"transform": dp.EvalTransform(size=32, resize=36, dtype="uint8")},
     "for benchmarks only": {"loader": SyntheticConfig()},
