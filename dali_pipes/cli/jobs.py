@@ -26,7 +26,7 @@ DIRECT = ("compare", "index")
 
 
 def train(config: Any) -> None:
-    """Trains an image classifier; the same samples and crops with every loader.
+    """Trains a network, or a task of yours; the same samples and crops with every loader.
 
     docs/training.md has the rest.
 

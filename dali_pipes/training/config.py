@@ -154,21 +154,25 @@ class ScheduleConfig:
     it with PyTorch's and timm's schedulers.
 
     Attributes:
-        name: "cosine", "linear", "constant", "step", "exponential" or "wsd" (warm-up, stable,
-            decay).
+        name: "cosine", "linear", "constant", "step", "exponential", "wsd" (warm-up, stable, decay)
+            or "plateau", which decreases the rate when `monitor` is not better any more.
         unit: the rate changes with each "step", or with each "epoch", as torchvision's and timm's
             programs do by default.
-        min_lr: cosine, linear and wsd end at it; step and exponential do not go below.
+        min_lr: cosine, linear and wsd end at it; step, exponential and plateau do not go below.
         warmup_lr: where the warm-up begins; None: one step's share of `optimizer.lr`.
         warmup_prefix: whether the schedule begins after the warm-up; if not, it begins with the
             run, and the warm-up takes the place of its first part.
         decay_epochs, decay_rate: step and exponential multiply the rate by `decay_rate` in every
-            `decay_epochs`: step at once, exponential gradually.
+            `decay_epochs`: step at once, exponential gradually; plateau multiplies it by
+            `decay_rate` too.
+        patience: of plateau: how many evaluations in a row may be no better by at least 1/10,000.
         cooldown: the share of the schedule, at its end, in which wsd decreases the rate.
     """
 
     name: str = option(
-        "cosine", check_choice, ("cosine", "linear", "constant", "step", "exponential", "wsd")
+        "cosine",
+        check_choice,
+        ("cosine", "linear", "constant", "step", "exponential", "wsd", "plateau"),
     )
     unit: str = option("step", check_choice, ("step", "epoch"))
     min_lr: float = option(0.0, check_min, 0)
@@ -176,6 +180,7 @@ class ScheduleConfig:
     warmup_prefix: bool = True
     decay_epochs: float = option(30, check_min, 0.001)
     decay_rate: float = option(0.1, check_range, 0, 1)
+    patience: int = option(10, check_min, 0)
     cooldown: float = option(0.2, check_range, 0, 1)
 
     def __post_init__(self) -> None:

@@ -32,13 +32,17 @@ class Monitor:
 
     def best(self, history: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         """Returns the row of the best epoch, the first of equal ones; None: none was measured."""
-        values = [(self.value(row), row) for row in history]
+        pairs = [(self.value(row), row) for row in history]
         # a NaN is no value
-        measured = [(value, row) for value, row in values if value is not None and value == value]
+        measured = [(value, row) for value, row in pairs if value is not None and value == value]
         if not measured:
             return None
         choose = max if self.mode == "max" else min
         return choose(measured, key=lambda each: each[0])[1]
+
+    def values(self, history: Sequence[dict[str, Any]]) -> list[float]:
+        """Returns what was measured of it, in the order of the evaluations."""
+        return [value for row in history if (value := self.value(row)) is not None]
 
     def value(self, row: dict[str, Any]) -> float | None:
         """Returns what a row has of it; None: it was not measured."""
@@ -61,10 +65,14 @@ def choose_monitor(config: TrainConfig, task: Task, has_val: bool) -> Monitor:
     evaluated = has_val and task.evaluates
     name = config.monitor or (task.monitored if evaluated else None)
     if name is None:
-        if config.patience is not None:
+        follows = {
+            "patience": config.patience is not None,
+            "schedule=plateau": config.schedule.name == "plateau",
+        }
+        if asked := [option for option, is_given in follows.items() if is_given]:
             raise ConfigError(
-                "patience is for what an evaluation measures, and there is none; set monitor=loss "
-                "for the training loss, or validation=split:0.1"
+                f"{asked[0]} is for what an evaluation measures, and there is none; set "
+                "monitor=loss for the training loss, or validation=split:0.1"
             )
         return Monitor(None)
 

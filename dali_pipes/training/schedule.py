@@ -1,5 +1,5 @@
-"""The learning rate of every step: a pure function of the step, so that nothing is stored and a
-resumed run goes on with the same rates.
+"""The learning rate of every step: a pure function of the step, and of the evaluations so far, so
+that nothing is stored and a resumed run goes on with the same rates.
 """
 
 import math
@@ -8,10 +8,21 @@ from collections.abc import Sequence
 from dali_pipes.training.config import ScheduleConfig, TrainConfig
 
 
-def lr_at(config: TrainConfig, step: int, steps_per_epoch: int, peak: float) -> float:
+def lr_at(
+    config: TrainConfig,
+    step: int,
+    steps_per_epoch: int,
+    peak: float,
+    values: Sequence[float] = (),
+    mode: str = "max",
+) -> float:
     """Returns the learning rate of a step, counted from the start of the run.
 
     It rises linearly to `peak` over `warmup_epochs`, and then follows `schedule`.
+
+    Args:
+        values: what `monitor` was in each evaluation so far, which a plateau follows.
+        mode: "max" or "min": which of them are better.
 
     Warm-up: Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour (2017),
     section 2.2.
@@ -27,6 +38,10 @@ def lr_at(config: TrainConfig, step: int, steps_per_epoch: int, peak: float) -> 
         if schedule.warmup_lr is None:
             return peak * (time + 1) / warmup
         return schedule.warmup_lr + (peak - schedule.warmup_lr) * time / warmup
+
+    if schedule.name == "plateau":
+        factor = factor_on_plateau(values, mode, schedule.patience, schedule.decay_rate)
+        return max(schedule.min_lr, peak * factor)
 
     start = warmup if schedule.warmup_prefix else 0
     return _decayed(

@@ -154,13 +154,15 @@ class Trainer:
             math.inf if self._config.checkpoint_every_s is None else self._config.checkpoint_every_s
         )
 
+        values = self.monitor.values(self.history)
+
         # rows of the log whose loss is still on the GPU, see Readback
         taken: list[dict[str, Any]] = []
         self._meter.start()
 
         for batch in heartbeat.watch(self._meter.watch(self._loader)):
             step = self.step - 1  # the loader counts a batch as it delivers it
-            lr = lr_at(self._config, step, len(self._loader), peak)
+            lr = lr_at(self._config, step, len(self._loader), peak, values, self.monitor.mode)
             taken.append({"epoch": epoch, "step": step, "lr": lr})
             self._record_losses(self._losses.push(self._train_step(batch, lr)), taken, log)
 

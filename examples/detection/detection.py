@@ -22,6 +22,8 @@ class Detector(nn.Module):
         super().__init__()
         self.model = model
         self.precision = MeanAveragePrecision(backend="pycocotools")
+        # the model returns up to 300 of each image, of which COCO counts the best 100
+        self.precision.warn_on_many_detections = False
 
     def step(self, batch):
         # A crowd is a box around many objects: torchvision's references leave it out of the loss as

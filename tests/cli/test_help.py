@@ -84,7 +84,7 @@ def test_what_a_user_sees():
     command = [sys.executable, "-m", "dali_pipes.cli", "train", "--help", "loader=torch"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPO).stdout
     assert (
-        shown.startswith("Trains an image classifier")
+        shown.startswith("Trains a network, or a task of yours")
         and "\ndali-pipes train experiment=demo_resnet18\n" in shown
     )
     assert (

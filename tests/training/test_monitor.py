@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.config import ScheduleConfig, TrainConfig
 from dali_pipes.training.monitor import Monitor, choose_monitor
 from dali_pipes.training.tasks.supervised import Classification
 
@@ -87,6 +87,11 @@ def test_what_is_monitored():
         ({"monitor": "iou"}, True, True, True, "iou: whether more or less .* monitor_mode=max"),
         ({"monitor": "top1"}, False, True, False, "top1 is of an evaluation, and validation=none"),
         ({"monitor": "iou"}, True, False, True, r"and my:make has no evaluate\(\)"),
+        (
+            {"schedule": ScheduleConfig(name="plateau")},
+            *(False, True, False),
+            "schedule=plateau is for what an evaluation measures",
+        ),
         ({"patience": 2}, False, True, False, "patience is for what an evaluation measures"),
     ],
 )

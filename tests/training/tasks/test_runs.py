@@ -16,7 +16,7 @@ import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.training.checkpoint import CheckpointError
-from dali_pipes.training.config import ModelConfig, OptimizerConfig, TaskConfig
+from dali_pipes.training.config import ModelConfig, OptimizerConfig, ScheduleConfig, TaskConfig
 
 training, trainer = later("dali_pipes.training.run"), later("dali_pipes.training.trainer")
 
@@ -156,6 +156,18 @@ def test_a_run_ends_when_it_is_not_better_any_more(config, run, tmp_path):
         )
     )
     assert again["epochs"] == 3
+
+
+def test_the_rate_falls_when_a_run_is_not_better_any_more(config, run, tmp_path, monkeypatch):
+    """And goes on so after a stop."""
+    frozen = ModelConfig(name="shufflenet_v2_x0_5", freeze=["conv*", "stage*"])
+    still = OptimizerConfig(lr=1e-30, lr_batch_size=None)
+    plateau = ScheduleConfig(name="plateau", patience=0, decay_rate=0.5)
+    options = {"epochs": 3, "warmup_epochs": 0, "model": frozen, "optimizer": still}
+    options |= {"schedule": plateau, "monitor": "val_loss"}
+    check_resumes(config, run, tmp_path, monkeypatch, ema_decay=None, **options)
+    rates = [float(row["lr"]) for row in rows(tmp_path / "run/steps.csv")]
+    assert rates == pytest.approx([1e-30] * 8 + [5e-31] * 4)
 
 
 OWN = """
