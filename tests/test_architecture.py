@@ -39,7 +39,12 @@ LIBRARIES = {
     "lightning": {"training/launch.py", "adapters/lightning.py"},
     "accelerate": {"adapters/accelerate.py"},
     "transformers": {"adapters/transformers.py", "training/networks.py"},
-    "timm": {"adapters/from_torch/samples.py", "training/networks.py", "training/weights.py"},
+    "timm": {
+        "adapters/from_torch/samples.py",
+        "training/networks.py",
+        "training/recipe.py",
+        "training/weights.py",
+    },
     "ray": {"tools/preparation/on_ray.py"},
 }
 # The floors of the house, the lowest first: a module imports from its own floor and from those

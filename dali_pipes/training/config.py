@@ -49,13 +49,16 @@ class ModelConfig:
 
 @dataclass(kw_only=True, slots=True)
 class OptimizerConfig:
-    """SGD or AdamW, with PyTorch's option names.
+    """SGD or AdamW, with PyTorch's option names; or timm's LAMB.
 
     Attributes:
-        name: "sgd" or "adamw".
-        weight_decay: SGD adds it to the gradient, AdamW subtracts it from the weights.
+        name: "sgd", "adamw" or "lamb"; the last needs timm.
+        weight_decay: SGD adds it to the gradient, AdamW subtracts it from the weights, LAMB adds it
+            to the step before the layer's trust ratio.
+        clip_grad_norm: the largest norm of all gradients together; larger ones are scaled down to
+            it before each step, as by torch.nn.utils.clip_grad_norm_; None: they stay.
         momentum, nesterov: for SGD only.
-        beta1, beta2: for AdamW only.
+        beta1, beta2: for AdamW and LAMB only.
         lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
         lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr`
             holds for any.
@@ -65,12 +68,13 @@ class OptimizerConfig:
             optimizers do by default.
     """
 
-    name: str = option("sgd", check_choice, ("sgd", "adamw"))
+    name: str = option("sgd", check_choice, ("sgd", "adamw", "lamb"))
     lr: float = option(0.1, check_min, 0)
     lr_batch_size: int | None = option(256, check_min, 1)
     weight_decay: float = option(1e-4, check_min, 0)
     lr_scale: dict[str, float] = field(default_factory=dict)
     decay_norm_and_bias: bool = True
+    clip_grad_norm: float | None = option(None, check_min, 1e-6)
     momentum: float = option(0.9, check_range, 0, 1)
     nesterov: bool = False
     beta1: float = option(0.9, check_range, 0, 0.99999)

@@ -56,7 +56,7 @@ def _task_needs(config: TrainConfig, images: Manifest) -> Iterator[Need]:
     outputs = count_outputs(images)
     module = build_network(config.model, outputs, config.transform.channels)
     freeze(module, config.model.freeze, find_head(module, outputs))
-    states = 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
+    states = 2 if config.optimizer.name in ("adamw", "lamb") else int(config.optimizer.momentum > 0)
     # a compiled network keeps what its compiler chooses, which nobody knows beforehand
     kept = (
         0
@@ -78,7 +78,7 @@ def model_needs(
     Activations are freed as the gradients are made, so the two are never there in full together.
 
     Args:
-        optimizer_states: tensors per weight, 1 for SGD with momentum, 2 for AdamW.
+        optimizer_states: tensors per weight, 1 for SGD with momentum, 2 for AdamW and LAMB.
         batch_size: images per forward pass.
         kept: bytes that the forward pass keeps, as from `saved_bytes`; 0: unknown.
     """

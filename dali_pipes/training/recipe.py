@@ -3,6 +3,7 @@ weights.
 """
 
 import fnmatch
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -25,12 +26,33 @@ def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:
     return config.lr * (global_batch_size / config.lr_batch_size if config.lr_batch_size else 1.0)
 
 
+def check_optimizer(config: OptimizerConfig) -> None:
+    """Checks that the package of an optimizer is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if config.name == "lamb" and not find_spec("timm"):
+        raise ConfigError(
+            "optimizer.name=lamb is timm's, and needs the package timm; pip install timm"
+        )
+
+
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> optim.Optimizer:
-    """Builds SGD or AdamW.
+    """Builds SGD, AdamW or LAMB.
 
     Without `decay_norm_and_bias` only weights are decayed: He et al. (2019), section 3.1.
     """
+    check_optimizer(config)
     groups = parameter_groups(model, config)
+    if config.name == "lamb":
+        from timm.optim import Lamb
+
+        # it would clip gradients by itself, which `clip_grad_norm` does for every optimizer
+        lamb: optim.Optimizer = Lamb(
+            groups, lr=config.lr, betas=(config.beta1, config.beta2), max_grad_norm=None
+        )
+        return lamb
 
     # the fused one skips a step whose gradients overflowed (fp16) without asking the host
     fused = all(parameter.is_cuda for parameter in model.parameters())

@@ -38,7 +38,7 @@ from dali_pipes.training.log import Log, describe
 from dali_pipes.training.memory import check_memory, explain
 from dali_pipes.training.meter import summarize
 from dali_pipes.training.networks import check_network, title_of
-from dali_pipes.training.recipe import build_mixing
+from dali_pipes.training.recipe import build_mixing, check_optimizer
 from dali_pipes.training.start import start_task
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.tasks.own import ARGUMENTS
@@ -145,6 +145,7 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
 
 def _check(config: TrainConfig, folder: Path | None) -> None:
     # mistakes in the options, before any image is opened
+    check_optimizer(config.optimizer)
     if config.function:
         import_function(config.function, ARGUMENTS)
     else:

@@ -62,7 +62,8 @@ class TrainStep:
             optimizer,
             ema,
         )
-        self._parts = config.accumulate
+        self._parts, self._clip_norm = config.accumulate, config.optimizer.clip_grad_norm
+        self._scaler = getattr(fabric.strategy.precision, "scaler", None)
 
     def __call__(self, batch: Batch, lr: float) -> Tensor:
         """Returns the mean loss of the batch, on the device."""
@@ -79,12 +80,22 @@ class TrainStep:
                 self._fabric.backward(loss)
             losses.append(loss.detach())
 
+        if self._clip_norm is not None:
+            self._clip(self._clip_norm)
         self._optimizer.step()
         self._optimizer.zero_grad()
         if self._ema:
             self._ema.update(self._task)
 
         return sum(losses[1:], losses[0])
+
+    def _clip(self, max_norm: float) -> None:
+        # Fabric's `clip_gradients` refuses fused optimizers in fp16, and waits for the device
+        if self._scaler:
+            # a step whose gradients overflowed is skipped after this too
+            self._scaler.unscale_(self._optimizer.optimizer)
+        groups = self._optimizer.param_groups
+        nn.utils.clip_grad_norm_([each for group in groups for each in group["params"]], max_norm)
 
 
 def _same(batch: Batch) -> Batch:

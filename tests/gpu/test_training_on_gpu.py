@@ -19,11 +19,18 @@ pytestmark = pytest.mark.needs_cuda
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_step_never_waits_for_the_gpu(precision, name):
-    config = TrainConfig(precision=precision, ema_decay=0.9, accumulate=2, label_smoothing=0.1)
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_step_never_waits_for_the_gpu(precision, name, clip):
+    config = TrainConfig(
+        precision=precision,
+        ema_decay=0.9,
+        accumulate=2,
+        label_smoothing=0.1,
+        optimizer=OptimizerConfig(name=name, clip_grad_norm=clip),
+    )
     fabric = launching.launch(precision)
     module = build_network(ModelConfig(name="resnet18"), 10).to(fabric.device)
-    raw, ema = build_optimizer(OptimizerConfig(name=name), module), build_ema(config, module)
+    raw, ema = build_optimizer(config.optimizer, module), build_ema(config, module)
     model, optimizer = fabric.setup(module, raw)
     step, readback = (
         TrainStep(config, fabric, model, module, optimizer, ema),

@@ -111,7 +111,8 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
     assert not list((tmp_path / "here").iterdir())
 
 
-def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path):
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path, clip):
     """Two ranks learn what one does with two parts per step, up to rounding, which batch
     normalization raises to 1 % in one step.
 
@@ -125,6 +126,7 @@ def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path)
         "eval_transform.resize=72",
         "epochs=1",
         "ema_decay=0.5",
+        *([f"optimizer.clip_grad_norm={clip}", "optimizer.weight_decay=0"] if clip else []),
     ]
     summary, message = finish(start(f"out={tmp_path / 'two'}", *options, ranks=2))
     assert (
@@ -151,6 +153,11 @@ def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path)
         for state in (one, two)
     )
     assert learned.norm() > 0.001 and (other - learned).norm() < 0.05 * learned.norm()
+    if clip:
+        lr = one["optimizer"]["param_groups"][0]["lr"]
+        assert [each.norm().item() / lr for each in (learned, other)] == pytest.approx(
+            [clip, clip], rel=1e-2
+        )
     assert not list((tmp_path / "here").iterdir())
 
 

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import dali_pipes as dp
+from dali_pipes.errors import ConfigError
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
 from dali_pipes.training.recipe import (
     build_ema,
@@ -49,6 +50,31 @@ def test_the_optimizer_is_the_one_that_is_named():
     }
     adamw = build_optimizer(OptimizerConfig(name="adamw", beta2=0.95), model())
     assert isinstance(adamw, torch.optim.AdamW) and adamw.defaults["betas"] == (0.9, 0.95)
+
+
+def test_lamb_is_timm_s_and_leaves_the_clipping_to_the_step():
+    optim = pytest.importorskip("timm.optim")
+    options = {"weight_decay": 0.1, "decay_norm_and_bias": False, "lr_scale": {"0.*": 0.5}}
+    config = OptimizerConfig(name="lamb", lr=0.1, beta2=0.95, **options)
+    ours, theirs = model(), model()
+    lamb = build_optimizer(config, ours)
+    assert isinstance(lamb, optim.Lamb)
+    assert {group["betas"] for group in lamb.param_groups} == {(0.9, 0.95)}
+    assert [group["weight_decay"] for group in lamb.param_groups] == [0.1, 0.0, 0.0, 0.1]
+    expected = optim.Lamb(
+        parameter_groups(theirs, config), lr=0.1, betas=(0.9, 0.95), max_grad_norm=None
+    )
+    for each, trained in ((lamb, ours), (expected, theirs)):
+        trained(torch.ones(2, 3, 3, 3)).square().sum().mul(100).backward()
+        each.step()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_lamb_without_timm_is_refused(monkeypatch):
+    monkeypatch.setattr("dali_pipes.training.recipe.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="lamb is timm's, and needs the package timm"):
+        build_optimizer(OptimizerConfig(name="lamb"), model())
 
 
 def test_the_average_has_the_decay_that_is_configured():

@@ -8,7 +8,8 @@ from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
 from dali_pipes.backends.base import Ragged
-from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.config import OptimizerConfig, TrainConfig
+from dali_pipes.training.recipe import build_optimizer
 from dali_pipes.training.step import Forward, TrainStep, split
 from dali_pipes.training.tasks.losses import Loss
 from dali_pipes.training.tasks.supervised import Classification
@@ -23,7 +24,8 @@ def step(accumulate, **options):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
     fabric = launching.launch(options.get("precision", "fp32"))
-    raw = torch.optim.SGD(module.parameters(), lr=0.5)
+    plain = OptimizerConfig(momentum=0.0, weight_decay=0.0)
+    raw = build_optimizer(options.get("optimizer", plain), module)
     smoothing = {"label_smoothing": options.pop("label_smoothing", 0.0)}
     task = Classification(module, Loss(partial(cross_entropy, **smoothing), {}), 5)
     model, optimizer = fabric.setup(Forward(task), raw)
@@ -54,6 +56,33 @@ def test_a_step_is_gradient_descent():
     assert optimizer.param_groups[0]["lr"] == 0.1 and all(
         each.grad is None for each in optimizer.param_groups[0]["params"]
     )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_gradients_are_clipped_as_by_pytorch(precision, accumulate):
+    plain = {"momentum": 0.0, "weight_decay": 0.0}
+    clipped, *_ = step(
+        accumulate,
+        precision=precision,
+        optimizer=OptimizerConfig(clip_grad_norm=0.05, **plain),
+    )
+    free, _, _, images, labels = step(
+        accumulate, precision=precision, optimizer=OptimizerConfig(**plain)
+    )
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 5))
+    start = module[1].weight.detach().clone()
+    nn.functional.cross_entropy(module(images), labels).backward()
+    norm = nn.utils.clip_grad_norm_(module.parameters(), 0.05)
+    assert norm > 0.2, "else nothing is clipped"
+    near = {"atol": 1e-6 if precision == "fp32" else 1e-4}
+    assert torch.allclose(clipped, start - 0.1 * module[1].weight.grad, **near)
+    assert (free - start).norm() > 3 * (clipped - start).norm()
+    larger, *_ = step(
+        accumulate, precision=precision, optimizer=OptimizerConfig(clip_grad_norm=10.0, **plain)
+    )
+    assert torch.allclose(larger, free, atol=1e-6)
 
 
 def test_parts_add_up_to_the_whole_batch():

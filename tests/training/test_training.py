@@ -126,6 +126,25 @@ def test_stopped_and_gone_on_with_is_as_if_never_stopped(
         assert (tmp_path / f"run/config_from_step_{step}.yaml").exists()
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_lamb_with_clipping_is_gone_on_with_bit_for_bit(
+    config, run, tmp_path, monkeypatch, precision
+):
+    pytest.importorskip("timm")
+    lamb = OptimizerConfig(
+        name="lamb", lr=0.01, decay_norm_and_bias=False, clip_grad_norm=0.5, lr_batch_size=None
+    )
+    options = {"optimizer": lamb, "precision": precision}
+    run(config(**options, out=str(tmp_path / "never")))
+    with monkeypatch.context() as patched:
+        stop_at(patched, 6, signal.SIGTERM)
+        with pytest.raises(SystemExit):
+            training.train(config(**options))
+    run(config(**options, resume="auto"))
+    never, stopped = weights(tmp_path / "never"), weights(tmp_path / "run")
+    assert all(same(never[part], stopped[part]) for part in LEARNED)
+
+
 @pytest.mark.parametrize("wanted", [False, True])
 def test_a_run_names_its_parts_for_profilers_if_asked(config, run, wanted):
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiled:
