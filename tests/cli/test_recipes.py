@@ -134,6 +134,52 @@ SOURCES = {
 }
 
 
+def rsb(**changed):
+    # Wightman, Touvron and Jégou, ResNet strikes back (2021), as A1 has it in ports
+    return {
+        "network": "resnet50",
+        "epochs": "600",
+        "size in training": "224",
+        "global batch": "2048",
+        "optimizer": "LAMB",
+        "max_grad_norm": "1.0",
+        "learning rate": "5e-3",
+        "weight decay": "0.01",
+        "schedule": "cosine to 1e-6",
+        "warm-up": "5",
+        "loss": "binary cross-entropy",
+        "bce-target-thresh": "0.2",
+        "label smoothing": "0.1",
+        "stochastic depth": "0.05",
+        "repeated augmentation": "3",
+        "RandAugment": "rand-m7-mstd0.5-inc1",
+        "MixUp": "0.2",
+        "CutMix": "1.0",
+        "interpolation": "bicubic",
+        "evaluation": "236 → 224",
+        "amp": "given",
+    } | {name.replace("_", " "): value for name, value in changed.items()}
+
+
+_LATER = {"label smoothing": "none", "weight decay": "0.02", "MixUp": "0.1"}
+RSB = {
+    "imagenet_resnet50_a1": rsb(),
+    "imagenet_resnet50_a2": rsb(epochs="300", **_LATER),
+    "imagenet_resnet50_a3": rsb(
+        epochs="100",
+        **_LATER,
+        **{
+            "size in training": "160",
+            "learning rate": "8e-3",
+            "stochastic depth": "none",
+            "repeated augmentation": "none",
+            "RandAugment": "rand-m6-mstd0.5-inc1",
+        },
+    ),
+}
+SOURCES |= RSB
+
+
 def of_torchvision(source):
     """What options of torchvision's train.py are here, by its option; on 8 GPUs."""
     lr, batch = float(source["--lr"]), 8 * int(source["--batch-size"])
@@ -186,8 +232,9 @@ def of_torchvision(source):
         "--model-ema-steps": {},
         "--ra-reps": {"sampling.times": int(source["--ra-reps"]), "sampling.spread": True},
         "--amp": {"precision": "fp32" if source["--amp"] == NOT_GIVEN else "fp16"},
-        "--clip-grad-norm": MISSING,
     }
+    if "--clip-grad-norm" in source:
+        ours["--clip-grad-norm"] = {"optimizer.clip_grad_norm": float(source["--clip-grad-norm"])}
     if "--random-erase" in source:
         ours["--random-erase"] = {"RandomErasing.p": float(source["--random-erase"])}
     if "--momentum" in source:
@@ -201,7 +248,7 @@ def of_deit(source):
         "--model": {"model.name": source["--model"]},
         "--batch-size": {"batch_size": int(source["--batch-size"])},
         "--epochs": {"epochs": int(source["--epochs"])},
-        "--drop-path": MISSING,
+        "--drop-path": {"model.options.drop_path_rate": float(source["--drop-path"])},
         # main.py evaluates the network itself
         "--model-ema-decay": {"ema_decay": None},
         "--opt": {"optimizer.name": source["--opt"]},
@@ -302,12 +349,67 @@ def of_ffcv(source):
     }
 
 
-CONVERTED = {
-    name: (of_deit if "deit" in name else of_ffcv if name == "progressive" else of_torchvision)(
-        source
-    )
-    for name, source in SOURCES.items()
+def of_rsb(source):
+    low, high = (int(size) for size in source["evaluation"].split(" → "))
+    smoothing = source["label smoothing"]
+    repeats = source["repeated augmentation"]
+    drop_path = source["stochastic depth"]
+    ours = {
+        "network": {"model.name": f"timm/{source['network']}"},
+        "epochs": {"epochs": int(source["epochs"])},
+        "size in training": {"transform.size": int(source["size in training"])},
+        "global batch": {"batch_size": 256, "optimizer.lr_batch_size": None},
+        "optimizer": {"optimizer.name": source["optimizer"].lower()},
+        "max_grad_norm": {"optimizer.clip_grad_norm": float(source["max_grad_norm"])},
+        "learning rate": {"optimizer.lr": float(source["learning rate"])},
+        "weight decay": {
+            "optimizer.weight_decay": float(source["weight decay"]),
+            "optimizer.decay_norm_and_bias": False,
+        },
+        "schedule": {
+            "schedule.name": "cosine",
+            "schedule.unit": "epoch",
+            "schedule.min_lr": 1e-6,
+            "schedule.warmup_prefix": True,
+        },
+        "warm-up": {
+            "warmup_epochs": float(source["warm-up"]),
+            "schedule.warmup_lr": 1e-4 * float(source["learning rate"]),
+        },
+        "loss": {"task.loss": "bce"},
+        "bce-target-thresh": {"task.target_threshold": float(source["bce-target-thresh"])},
+        "label smoothing": {"label_smoothing": 0.0 if smoothing == "none" else float(smoothing)},
+        "stochastic depth": (
+            {} if drop_path == "none" else {"model.options.drop_path_rate": float(drop_path)}
+        ),
+        "repeated augmentation": (
+            {} if repeats == "none" else {"sampling.times": int(repeats), "sampling.spread": True}
+        ),
+        "RandAugment": {
+            "TimmRandAugment.config": source["RandAugment"],
+            "TimmRandAugment.interpolation": source["interpolation"],
+            "TimmRandAugment.fill": [round(255 * mean) for mean in (0.485, 0.456, 0.406)],
+        },
+        "MixUp": {"mixing.mixup_alpha": float(source["MixUp"])},
+        "CutMix": {"mixing.cutmix_alpha": float(source["CutMix"])},
+        "interpolation": {
+            "transform.interpolation": source["interpolation"],
+            "eval_transform.interpolation": source["interpolation"],
+        },
+        "evaluation": {"eval_transform.resize": low, "eval_transform.size": high},
+        "amp": {"precision": "fp16"},
+    }
+    return {name: ours[name] for name in source}
+
+
+CONVERT = {
+    "imagenet_resnet50_v2": of_torchvision,
+    "imagenet_vit_b_16": of_torchvision,
+    "imagenet_deit_small": of_deit,
+    "progressive": of_ffcv,
+    **dict.fromkeys(RSB, of_rsb),
 }
+CONVERTED = {name: CONVERT[name](source) for name, source in SOURCES.items()}
 
 
 @pytest.fixture(scope="module", autouse=True)
