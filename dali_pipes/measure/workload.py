@@ -1,12 +1,15 @@
 """The work that all arms of a benchmark do, in a form that is passed between processes as JSON."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+import contextlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Self
 
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import list_backends
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.arms import ARMS, arm_of
@@ -63,12 +66,47 @@ class Workload:
 
 
 def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
-    """Returns options in a form that JSON can hold, with the name of their class as "kind"."""
-    values = asdict(config)
+    """Returns options in a form that JSON can hold, with the name of their class as "kind".
+
+    Raises:
+        ConfigError: a function among them has no name by which another process can import it.
+    """
+    values = _to_plain(config)
     for declared in fields(config):
         if is_left_out(declared, getattr(config, declared.name)):
             values.pop(declared.name)
     return {"kind": type(config).__name__, **values}
+
+
+def _to_plain(value: Any) -> Any:
+    """Options, and options in them, as mappings of what they were given; functions as their
+    names.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        given = [each.name for each in fields(value) if each.init]
+        return {name: _to_plain(getattr(value, name)) for name in given}
+    if isinstance(value, Mapping):
+        return {key: _to_plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_to_plain(each) for each in value]
+    if isinstance(value, tuple):
+        return tuple(_to_plain(each) for each in value)
+    return _name_of(value) if callable(value) else value
+
+
+def _name_of(function: Any) -> str:
+    """The name "module:function" of a function, by which it can be imported."""
+    module = getattr(function, "__module__", "__main__")
+    title = getattr(function, "__qualname__", type(function).__name__)
+    name = f"{module}:{title}"
+    with contextlib.suppress(ImportError, AttributeError, ValueError):
+        if module != "__main__" and pkgutil.resolve_name(name) is function:
+            return name
+    raise ConfigError(
+        f"{title} is a step of your own that lives in your program only, and every loader of a "
+        "measurement runs in a process of its own, which cannot import it; give functions of a "
+        "module by name, or time your loader and dp.from_torch(loader) in your program"
+    )
 
 
 def from_dict(value: dict[str, Any]) -> Any:

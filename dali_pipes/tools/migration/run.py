@@ -86,6 +86,7 @@ class ProgramLoader:
         before_training: whether the program was done with it before there was an optimizer.
         iterated_by: the library that iterates it; "": the program itself.
         work: what `save_work` has returned; None: it is not measured.
+        unmeasurable: why it cannot be measured; "": it can.
     """
 
     number: int
@@ -95,6 +96,7 @@ class ProgramLoader:
     before_training: bool
     iterated_by: str
     work: dict[str, Any] | None
+    unmeasurable: str
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "ProgramLoader":
@@ -163,7 +165,11 @@ def migrate_program(
                 print_json(result)
                 return
 
-            assert target.work is not None, "the program's process has saved it"
+            if target.work is None:
+                raise ConfigError(
+                    f"{target.origin.place(Path.cwd())} is carried over, and not measured: "
+                    f"{target.unmeasurable}; measure=false only shows the change"
+                )
             if left_out := target.report.unmeasured:
                 say(console, f"The loaders compared with yours are measured without {left_out}.")
             yours = ProgramLoaderConfig(

@@ -83,6 +83,7 @@ def _report(controller: Controller, loaders: ProgramLoaders, training: MadeLoade
     returns.
     """
     from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+    from dali_pipes.errors import ConfigError
     from dali_pipes.measure.users_loader import save_work
     from dali_pipes.measure.workload import from_dict
     from dali_pipes.tools.migration.report import (
@@ -96,12 +97,16 @@ def _report(controller: Controller, loaders: ProgramLoaders, training: MadeLoade
     number = training.number if job["number"] is None else job["number"]
     for made in loaders.made:
         controller.send({"doing": f"reading DataLoader {made.number} of {len(loaders.made)}"})
-        work = None
+        work, unmeasurable = None, ""
         try:
             report, conversion = convert(made.loader, job["cache_dir"])
             if conversion is not None and made.number == number:
                 report.compared = conversion.compared(from_dict(job["loader"]), "auto")
-                work, measured = save_work(made.loader, conversion, job["folder"]), made.loader
+                try:
+                    work = save_work(made.loader, conversion, job["folder"])
+                    measured = made.loader
+                except ConfigError as error:
+                    unmeasurable = str(error)
         except NotConvertibleError as error:  # the comparison has shown a difference
             report = LoaderReport(text=describe(made.loader), refusal=str(error))
         except Exception as error:
@@ -116,6 +121,7 @@ def _report(controller: Controller, loaders: ProgramLoaders, training: MadeLoade
             "before_training": made.before_training and made is not training,
             "iterated_by": made.iterated_by,
             "work": work,
+            "unmeasurable": unmeasurable,
         }
         controller.send({"loader": described})
 

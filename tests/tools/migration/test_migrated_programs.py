@@ -257,6 +257,22 @@ train(loader, make_optimizer())
 }
 
 
+OWN_STEP = """
+import random
+from PIL import ImageFilter
+
+
+class Blur:
+    def __call__(self, image):
+        return image.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2)))
+
+
+steps = T.Compose([T.RandomResizedCrop(32), Blur(), T.ToTensor()])
+train_set = datasets.ImageFolder(train_set.root, steps)
+train(DataLoader(train_set, 8, shuffle=True), make_optimizer())
+"""
+
+
 @pytest.fixture(scope="module")
 def server():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -329,6 +345,16 @@ def test_the_program_is_fed_by_ours_after_the_change(watch, serve, tmp_path, kin
     (tmp_path / "changed.py").write_text(proposal.texts[tmp_path / "train.py"])
     answers, status, output = serve(patched="changed.py")
     assert (status, answers) == (0, [{"fed": fed}]), (output, proposal.diff)
+
+
+def test_a_program_with_a_step_of_its_own_is_changed_and_not_measured(watch, tmp_path):
+    """The step runs as it is; the processes of an A/B could not import it."""
+    answers, status, output = watch(OWN_STEP)
+    assert status == 0, (answers[-1], output)
+    (loader,) = loaders_of(answers)
+    assert loader.converts and loader.work is None
+    assert loader.unmeasurable.startswith("Blur (train.py:35) is a step of your own")
+    assert proposal_of([loader], tmp_path).diff
 
 
 def test_a_loader_of_another_module_is_changed_there(watch, tmp_path):
