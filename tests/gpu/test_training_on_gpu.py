@@ -1,15 +1,21 @@
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 from gpu_backends import simulated
 from later import later
+from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
-from dali_pipes.training.config import ModelConfig, OptimizerConfig, TrainConfig
-from dali_pipes.training.evaluate import counts
+from dali_pipes.training.config import ModelConfig, OptimizerConfig, TaskConfig, TrainConfig
+from dali_pipes.training.evaluate import Sums
 from dali_pipes.training.networks import build_network
 from dali_pipes.training.recipe import build_ema, build_optimizer
-from dali_pipes.training.step import Readback, TrainStep
+from dali_pipes.training.step import Forward, Readback, TrainStep
+from dali_pipes.training.tasks.losses import LOSSES, Loss, build_loss
+from dali_pipes.training.tasks.supervised import Classification
 
 launching, trainer = later("dali_pipes.training.launch"), later("dali_pipes.training.trainer")
 training = later("dali_pipes.training.run")
@@ -29,11 +35,14 @@ def test_a_step_never_waits_for_the_gpu(precision, name, clip):
         optimizer=OptimizerConfig(name=name, clip_grad_norm=clip),
     )
     fabric = launching.launch(precision)
+    torch.manual_seed(0)
     module = build_network(ModelConfig(name="resnet18"), 10).to(fabric.device)
-    raw, ema = build_optimizer(config.optimizer, module), build_ema(config, module)
-    model, optimizer = fabric.setup(module, raw)
+    loss = Loss(partial(cross_entropy, label_smoothing=config.label_smoothing), {})
+    task = Classification(module, loss, 10).to(fabric.device)
+    raw, ema = build_optimizer(config.optimizer, module), build_ema(config, task)
+    model, optimizer = fabric.setup(Forward(task), raw)
     step, readback = (
-        TrainStep(config, fabric, model, module, optimizer, ema),
+        TrainStep(config, fabric, model, task, optimizer, ema),
         Readback(fabric.device),
     )
     count, side = (4, 32) if simulated() else (16, 64)
@@ -44,27 +53,54 @@ def test_a_step_never_waits_for_the_gpu(precision, name, clip):
         torch.arange(count, device=fabric.device),
     )
     for _ in range(3):  # what is allocated or chosen once
-        readback.push(step(batch, 0.1))
+        readback.push(step(batch, 0.01))
     losses = []
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(5):
-            losses += readback.push(step(batch, 0.1))
+            losses += readback.push(step(batch, 0.01))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert len(losses) == 5 and all(0 < loss < 100 for loss in losses)
 
 
 def test_counting_an_evaluation_never_waits_for_the_gpu():
-    scores, labels = torch.rand(16, 10, device="cuda"), torch.arange(16, device="cuda") % 10
-    totals = counts(scores, labels)  # what is loaded once
+    labels = torch.arange(16, device="cuda") % 10
+    batch = dp.Batch(torch.rand(16, 3, 32, 32, device="cuda"), labels, labels)
+    network = build_network(ModelConfig(name="resnet18"), 10).cuda()
+    task = Classification(network, Loss(cross_entropy, {}), 10).eval()
+    task.begin_evaluation()
+    fabric, sums = launching.launch("fp32"), Sums(torch.device("cuda"), [task.metrics])
+    with torch.no_grad():
+        sums.add(task.evaluate(batch), 16)  # what is loaded once
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(5):
+                sums.add(task.evaluate(batch), 16)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    task.end_evaluation()
+    found = sums.over_ranks(fabric)
+    assert found.images == 6 * 16 and 0 <= found.values["top1"] <= found.values["top5"] <= 1
+    assert len(found.by_class["f1"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("task", "loss"), [(task, loss) for task in LOSSES for loss in LOSSES[task]]
+)
+def test_no_loss_waits_for_the_gpu(task, loss):
+    scores = torch.rand(16, 10, device="cuda", requires_grad=True)
+    hard = torch.arange(16, device="cuda") % 10
+    labels = hard if task == "classification" else torch.rand(16, 10, device="cuda").round()
+    weights = {} if task == "regression" else {"class_weights": [1.0] * 10}
+    images = SimpleNamespace(classes=[*"abcdefghij"])
+    function = build_loss(TaskConfig(loss=loss, **weights), task, 0.0, images).cuda()
+    function(scores, labels).backward()  # what is loaded once
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for _ in range(5):
-            totals += counts(scores, labels)
+        function(scores, labels).backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert totals[3] == 6 * 16
 
 
 @pytest.mark.parametrize("fraction", [0.0005, 0.002, 0.004])

@@ -30,7 +30,7 @@ class Supervised(Task):
     def __init__(self, network: nn.Module, loss: Loss, outputs: int):
         super().__init__()
         self._network, self._loss, self._count = network, loss, outputs
-        self._metrics: Any = None
+        self.metrics: Any = None
         self._kept: list[tuple[Tensor, Tensor]] = []
         # in a tuple, so that a compiled network is no second part of this module
         self._called = (network,)
@@ -48,23 +48,23 @@ class Supervised(Task):
         return loss
 
     def begin_evaluation(self) -> None:
-        if self._metrics is None:
+        if self.metrics is None:
             # imported here and below, since it takes seconds
             from torchmetrics import MetricCollection
 
             device = next(self._network.parameters()).device
-            self._metrics = MetricCollection(self._list_metrics(self._count)).to(device)
+            self.metrics = MetricCollection(self._list_metrics(self._count)).to(device)
 
     def evaluate(self, batch: Batch) -> Mapping[str, Measured]:
         outputs = self._outputs(self._network, batch).float()
         self._kept.append((outputs, batch.labels))
         if sum(each.nbytes for each, _ in self._kept) > _KEPT_BYTES:
             self.end_evaluation()
-        return {**self._measure(outputs, batch.labels), "metrics": self._metrics}
+        return {**self._measure(outputs, batch.labels), "metrics": self.metrics}
 
     def end_evaluation(self) -> None:
         for outputs, labels in self._kept:
-            self._metrics.update(*self._to_metrics(outputs, labels))
+            self.metrics.update(*self._to_metrics(outputs, labels))
         self._kept.clear()
 
     def _outputs(self, network: nn.Module, batch: Batch) -> Tensor:
