@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.training.config import NONE, SPLIT, TrainConfig
-from dali_pipes.training.tasks.build import count_outputs, describe_labels, name_task
+from dali_pipes.training.tasks.build import count_outputs, name_task
 
 _LISTED = 50  # most classes that an error writes out, to be copied to a command line
 
@@ -83,22 +82,6 @@ def _align(train: Manifest, val: Manifest) -> str:
     if len(every) > _LISTED:
         return f"data.classes=[…] names the {len(every):,} classes of both, {folder}"
     return f"data.classes=[{','.join(every)}] gives both the same, {folder}"
-
-
-def open_classified(data: DataConfig, split: str, **checks: Any) -> Manifest:
-    """Opens the images of "train" or "val", each of one class, as measurements train on.
-
-    Raises:
-        ManifestError: there are no images.
-        ConfigError: the images have other labels.
-    """
-    manifest = open_images(data, split, **checks)
-    if manifest.task != "classification":
-        raise ConfigError(
-            f"{data.source(split)}: {describe_labels(manifest)}, and this trains on one class for "
-            "each image; measure a program of your own with it: function=my_train:make"
-        )
-    return manifest
 
 
 def left_out(manifest: Manifest | None) -> list[dict[str, Any]]:

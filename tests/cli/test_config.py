@@ -364,7 +364,7 @@ def test_defaults_in_conf_are_those_of_python():
             "OptimizerConfig.nesterov needs a momentum greater than 0",
         ),
         (lambda: OptimizerConfig(beta2=1), "OptimizerConfig.beta2 is 1"),
-        (lambda: OptimizerConfig(name="lamb"), "OptimizerConfig.name is 'lamb'"),
+        (lambda: OptimizerConfig(name="adagrad"), "OptimizerConfig.name is 'adagrad'"),
         (
             lambda: MixingConfig(cutmix_alpha=-1),
             "MixingConfig.cutmix_alpha is -1; it must be at least 0",
@@ -431,6 +431,10 @@ def test_defaults_in_conf_are_those_of_python():
         (
             lambda: composed("diagnose", "transform.sizes={0:64}"),
             "transform.sizes changes the work",
+        ),
+        (
+            lambda: composed("diagnose", "function=my_train:make"),
+            "function=my_train:make is for dali-pipes train",
         ),
         (lambda: PreviewConfig(split="test"), "split is 'test'"),
         (lambda: ScanConfig().data.source("train"), r"set data\.train=DIR"),

@@ -35,6 +35,11 @@ class DiagnoseConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         TrainConfig.__post_init__(self)
+        if self.function:
+            raise ConfigError(
+                f"function={self.function} is for dali-pipes train; diagnose trains the network of "
+                "model=, or runs a program as it is: dali-pipes diagnose -- train.py ARGS"
+            )
         if getattr(self.transform, "sizes", None):
             raise ConfigError(
                 "transform.sizes changes the work from epoch to epoch; diagnose one "

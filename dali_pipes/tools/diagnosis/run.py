@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 from dali_pipes.backends.registry import is_for_training
-from dali_pipes.data.images import repeat_epoch, sample_images, warm_page_cache
+from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.gpus import gpu_of
@@ -35,7 +35,6 @@ from dali_pipes.tools.diagnosis.examination.probes import Probes
 from dali_pipes.tools.diagnosis.measuring.training import drive
 from dali_pipes.tools.diagnosis.programs.configured import ConfiguredProgram
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
-from dali_pipes.training.data import open_classified
 from dali_pipes.training.memory import check_memory
 from dali_pipes.training.networks import (
     check_channels,
@@ -44,6 +43,7 @@ from dali_pipes.training.networks import (
     check_size,
     refuse_training_options,
 )
+from dali_pipes.training.tasks.build import name_task
 
 console = Console(stderr=True)
 
@@ -77,7 +77,8 @@ def diagnose(config: DiagnoseConfig) -> None:
 
     # PyTorch does not know of a CPU quota, which `available_cpus` counts
     torch.set_num_threads(available_cpus())
-    images = open_classified(config.data, "train")
+    images = open_images(config.data, "train")
+    name_task(config, images, config.data.source("train"))
     manifest = sample_images(images, config.images, config.seed)
     # before anything is measured, and for all the programs
     check_memory(
