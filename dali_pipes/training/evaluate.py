@@ -161,9 +161,11 @@ class Sums:
 
 
 def _to_tensor(name: str, value: Any, device: torch.device) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.to(device)
     try:
-        return torch.as_tensor(value, device=device)
-    except (TypeError, ValueError, RuntimeError):
+        return torch.tensor(float(value), dtype=torch.float64, device=device)
+    except (TypeError, ValueError):
         raise ConfigError(
             f"evaluate() returns {name} as {type(value).__name__}; return a number, a tensor, or a "
             "metric of torchmetrics"
@@ -186,10 +188,16 @@ def _compute(name: str, metric: Any) -> dict[str, Tensor]:
             found = metric.compute()
         except ValueError:  # of too few images, as R² of one
             if not isinstance(metric, nn.ModuleDict):
-                return {name: torch.tensor(math.nan)}
+                return {name: _on_cpu(math.nan)}
             # a MetricCollection, of which the others have a value
             parts = [_compute(key, metric[key]) for key in metric]
             found = {key: value for part in parts for key, value in part.items()}
     if not isinstance(found, dict):
         found = {name: found}
-    return {key: torch.as_tensor(value) for key, value in found.items()}
+    return {
+        key: value if isinstance(value, Tensor) else _on_cpu(value) for key, value in found.items()
+    }
+
+
+def _on_cpu(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64, device="cpu")

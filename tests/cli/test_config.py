@@ -51,7 +51,7 @@ OPTION_NEEDS = {
     "schedule": ["sampling.schedule={0: balanced}"],
 }
 # whose evaluation would have their size and resize=256
-NOT_OF_TRAIN = ("views", "ten_crop", "iou_crop", "letterbox", "scale_jitter")
+NOT_OF_TRAIN = ("views", "two_views", "ten_crop", "iou_crop", "letterbox", "scale_jitter")
 # groups of which a benchmark has several options at once, each in a place of its own
 PLACES = {"loader": "torch", "arm": "synthetic"}
 GROUPS = sorted(
