@@ -13,13 +13,16 @@ import torch
 from gpu_backends import GPU_BACKENDS, needs_cuda, simulated
 from later import later
 from simulated_gpu.device import forget
+from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
 from dali_pipes.data.demo import make_demo_set
 from dali_pipes.system.gpu_memory import release_unused
 from dali_pipes.training.config import OptimizerConfig, TrainConfig
 from dali_pipes.training.recipe import build_ema, build_optimizer
-from dali_pipes.training.step import Readback, TrainStep
+from dali_pipes.training.step import Forward, Readback, TrainStep
+from dali_pipes.training.tasks.losses import Loss
+from dali_pipes.training.tasks.supervised import Classification
 
 launching = later("dali_pipes.training.launch")
 
@@ -111,10 +114,11 @@ def test_memory_is_flat_over_1000_steps_of_training(demo, name):
         torch.nn.Flatten(),
     ]
     module = torch.nn.Sequential(*layers, torch.nn.Linear(8, 10)).to(fabric.device)
-    raw, ema = build_optimizer(OptimizerConfig(), module), build_ema(config, module)
-    model, optimizer = fabric.setup(module, raw)
+    task = Classification(module, Loss(cross_entropy, {}), 10)
+    raw, ema = build_optimizer(OptimizerConfig(), module), build_ema(config, task)
+    model, optimizer = fabric.setup(Forward(task), raw)
     step, readback = (
-        TrainStep(config, fabric, model, module, optimizer, ema),
+        TrainStep(config, fabric, model, task, optimizer, ema),
         Readback(fabric.device),
     )
     steps = 0
