@@ -112,7 +112,7 @@ def test_a_task_of_an_example_learns(command, demo, tmp_path, name, epochs, shar
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["detection", "simclr"])
+@pytest.mark.parametrize("name", ["detection", "segmentation", "clip", "simclr"])
 def test_a_task_killed_in_mid_epoch_ends_as_if_never_killed(demo, tmp_path, name):
     """With -9: bit for bit, in the same number of threads."""
     command = [sys.executable, "-m", "dali_pipes.cli", "train", *options_of(name, demo)]
@@ -175,6 +175,42 @@ def test_the_detector_leaves_crowds_out_of_its_loss_and_ends_in_cocos_evaluation
     assert len(given) > 0
     assert sum(len(each["boxes"]) for each in given) == len(content["annotations"]) - 1
     assert measured["precision"].compute()["map"] > 0.999
+
+
+@pytest.mark.slow
+def test_simclr_learns(command, tmp_path):
+    """160 small images of four colors each, which two views of it have in common."""
+    (tmp_path / "colors/all").mkdir(parents=True)
+    for number, colors in enumerate(
+        np.random.default_rng(0).integers(0, 256, (160, 2, 2, 3), np.uint8)
+    ):
+        Image.fromarray(colors).resize((40, 40)).save(tmp_path / f"colors/all/{number}.jpg")
+    out = tmp_path / "run"
+    options = [f"data.train={tmp_path / 'colors'}", "validation=none", "transform=two_views"]
+    options += ["transform.views=[{name: global, count: 2, size: 16, scale: [0.2, 1.0]}]"]
+    options += [f"function={EXAMPLES / 'simclr/simclr.py'}:make", "eval_with=transform"]
+    options += ["loader=dali_cpu", "optimizer=adamw", "optimizer.lr=1e-3", "warmup_epochs=0"]
+    ran = command("train", *options, "batch_size=32", "epochs=8", f"out={out}")
+    assert ran.returncode == 0, ran.stderr
+    losses = [row["loss"] for row in weights(out)["history"]]
+    assert len(losses) == 8 and losses[-1] < 0.98 * losses[0]
+
+
+def test_mean_iou_is_that_of_the_classes_that_occur():
+    """Found: 0 0 1 1; true: 0 1 1 and one pixel that is ignored. 1/2 of the first class, 1/2 of the
+    second.
+    """
+
+    class Model(torch.nn.Module):
+        def forward(self, images):
+            return {"out": torch.nn.functional.one_hot(images[:, 0].long(), 3).permute(0, 3, 1, 2)}
+
+    class Batch(dict):
+        images = torch.tensor([0, 0, 1, 1]).reshape(1, 1, 1, 4)
+
+    batch = Batch(mask=torch.tensor([0, 1, 1, 255], dtype=torch.uint8).reshape(1, 1, 4))
+    measured = example_task("segmentation")["Segmenter"](Model(), 3).evaluate(batch)
+    assert measured["miou"].compute().item() == pytest.approx(0.5)
 
 
 def test_nt_xent_is_small_where_views_are_alike_and_images_are_not():

@@ -157,7 +157,7 @@ class Own(Task):
         return self._network
 
     def step(self, batch):
-        raise NotImplementedError
+        return self.network(batch.images).mean()
 
     def evaluate(self, batch):
         return self._measured(self, batch)

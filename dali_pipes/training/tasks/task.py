@@ -52,9 +52,9 @@ class Task(nn.Module):
     def end_evaluation(self) -> None:
         """Brings all metrics up to date, after the last batch."""
 
+    @abstractmethod
     def compile(self) -> None:
         """Lets steps run through torch.compile from now on."""
-        raise NotImplementedError
 
     # under the network's own names, so that a file of weights fits other programs too
     def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
