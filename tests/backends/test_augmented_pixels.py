@@ -37,6 +37,8 @@ OF_TORCHVISION = (*OPS[1 : OPS.index("GaussianBlur") + 1], "EqualizeInSteps")
 # step of 255.
 EXACT, ALMOST = (1e-9, 0.0), (0.003, 0.0)
 ALLOWED = dict.fromkeys(OPS, EXACT) | dict.fromkeys((*BLENDS, "Hue", "GaussianBlur"), ALMOST)
+# by DALI's kernels on a GPU: 0.0089 on an H200 (docs/benchmarks/gpu_h200_2026-11-27_graph)
+COLOR_ON_GPU = (0.012, 0.0)
 # a neighbouring pixel where the place lies half-way between two
 ALLOWED |= dict.fromkeys(AFFINE, (0.05, 0.001))
 STRENGTHS = {
@@ -116,7 +118,7 @@ def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
         ]
     )
     difference = (after.int() - expected.int()).abs().numpy()
-    mean, share = ALLOWED[op]
+    mean, share = COLOR_ON_GPU if (op, name) == ("Color", "dali_gpu") else ALLOWED[op]
     assert (after != before).any()
     assert difference.mean() <= mean
     assert (difference > 1).mean() <= share
