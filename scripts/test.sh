@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What must hold before a change goes in. Sets up .venv first, if it is not there.
-#   bash scripts/test.sh                # lint, types, and the tests of everything users rely on: minutes
+#   bash scripts/test.sh                # lint, types, the book, and the tests of everything users rely on: minutes
 #   bash scripts/test.sh -k plan        # only pytest, with these arguments, in one process; -n logical takes all cores
+#   bash scripts/test.sh book           # only the book of docs/, into book/
 #   bash scripts/test.sh all            # with what is slow by nature: whole programs, SLURM, the container image, planted causes; and newest
 #   bash scripts/test.sh release        # by hand, before a release: all, the dry run of gpu_check, and each of the following
 #   bash scripts/test.sh cu13           # the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
@@ -68,6 +69,9 @@ lint() {
   step mypy
 }
 
+# Warnings are errors: links that lead nowhere, docstrings that are not understood, pages in no chapter.
+book() { step sphinx-build -W --keep-going -q -E docs book; }
+
 # The tests of the image run beside all others: they wait for the disk, to which the build writes 30 GB.
 both() {
   local log status=0 image
@@ -83,6 +87,7 @@ both() {
 
 all() {
   lint
+  book
   both
   step pytest -n 0 -m "alone and not release"  # they measure what the machine does
   simulated -m "needs_cuda and not gpu_pixels and not alone and not release"
@@ -102,7 +107,7 @@ release() {
 
 case ${1:-} in
   cu13 | dali24 | newest | python3.*) contracts "$1" ;;
-  all | release) use dev && "$1" ;;
-  "") use dev && lint && step pytest && simulated_soon ;;
+  all | release | book) use dev && "$1" ;;
+  "") use dev && lint && book && step pytest && simulated_soon ;;
   *) use dev && pytest -n 0 "$@" ;;
 esac
