@@ -38,12 +38,12 @@ LIBRARIES = {
     },
     "lightning": {"training/launch.py", "adapters/lightning.py"},
     "accelerate": {"adapters/accelerate.py"},
-    "transformers": {"adapters/transformers.py", "training/networks.py"},
+    "transformers": {"adapters/transformers.py", "training/network/build.py"},
     "timm": {
         "adapters/from_torch/samples.py",
-        "training/networks.py",
-        "training/recipe.py",
-        "training/weights.py",
+        "training/network/build.py",
+        "training/optimizing/recipe.py",
+        "training/network/weights.py",
     },
     "ray": {"tools/preparation/on_ray.py"},
 }

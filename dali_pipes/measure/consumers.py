@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from dali_pipes.backends.base import Batch, DecodedBatch
 from dali_pipes.system.provenance import gpu_is_simulated
 from dali_pipes.training.config import ModelConfig
-from dali_pipes.training.networks import build_network
+from dali_pipes.training.network.build import build_network
 from dali_pipes.training.step import Readback
 
 MeasuredBatch = Batch | DecodedBatch

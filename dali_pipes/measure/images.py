@@ -3,7 +3,7 @@
 from dali_pipes.data.images import open_images, sample_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.training.networks import (
+from dali_pipes.training.network.build import (
     check_channels,
     check_model,
     default_model,

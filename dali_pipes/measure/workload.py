@@ -25,7 +25,7 @@ class Workload:
     Attributes:
         manifest: the path of a saved manifest.
         workload: "loader", "train" or "cold".
-        model: a name that dali_pipes.training.recipe knows, for "train"; else None.
+        model: a name that dali_pipes.training.optimizing.recipe knows, for "train"; else None.
     """
 
     manifest: str

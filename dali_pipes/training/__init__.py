@@ -1,5 +1,6 @@
-"""Training of an image classifier: what `dali-pipes train` runs.
+"""Training: what `dali-pipes train` runs.
 
 `run.train` is the entry. It starts the ranks (`launch`), opens the images (`data`), and lets a
-`Trainer` go through the epochs; the other modules are its parts.
+`Trainer` go through the epochs. What is learned is a task (`tasks`), of a network (`network`), whose
+weights an optimizer changes (`optimizing`); `log` says and writes what happens.
 """

@@ -29,19 +29,19 @@ from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json
 from dali_pipes.system.traces import trace
 from dali_pipes.training import checkpoint
-from dali_pipes.training.average import averaged_weights
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import left_out, open_both, open_val
-from dali_pipes.training.evaluate import validate
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
-from dali_pipes.training.log import Log, describe
-from dali_pipes.training.memory import check_memory, explain
-from dali_pipes.training.meter import summarize
-from dali_pipes.training.networks import check_network, title_of
-from dali_pipes.training.recipe import build_mixing, check_optimizer
-from dali_pipes.training.start import start_task
+from dali_pipes.training.log.log import Log, describe
+from dali_pipes.training.log.meter import summarize
+from dali_pipes.training.network.average import averaged_weights
+from dali_pipes.training.network.build import check_network, title_of
+from dali_pipes.training.network.memory import check_memory, explain
+from dali_pipes.training.optimizing.recipe import build_mixing, check_optimizer
 from dali_pipes.training.supervision import Heartbeat, Interrupt
+from dali_pipes.training.tasks.evaluate import validate
 from dali_pipes.training.tasks.own import ARGUMENTS
+from dali_pipes.training.tasks.start import start_task
 from dali_pipes.training.tasks.task import Task
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from dali_pipes.backends.base import Batch, Ragged
-from dali_pipes.training.average import WeightAverage
 from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.network.average import WeightAverage
 from dali_pipes.training.tasks.task import Task
 
 STEPS_AHEAD = 2  # how far the host may run ahead of the GPU; docs/training.md relies on it

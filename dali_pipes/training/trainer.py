@@ -19,17 +19,17 @@ from dali_pipes.system.gpu_memory import release_if_short
 from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.evaluate import Evaluation, validate
 from dali_pipes.training.launch import RankVotes, all_gather, share_buffers
-from dali_pipes.training.log import Log
-from dali_pipes.training.meter import Meter, rates
-from dali_pipes.training.monitor import choose_monitor
-from dali_pipes.training.networks import title_of
-from dali_pipes.training.recipe import build_ema, build_optimizer, peak_lr
-from dali_pipes.training.schedule import lr_at
+from dali_pipes.training.log.log import Log
+from dali_pipes.training.log.meter import Meter, rates
+from dali_pipes.training.network.build import title_of
+from dali_pipes.training.optimizing.recipe import build_ema, build_optimizer, peak_lr
+from dali_pipes.training.optimizing.schedule import lr_at
 from dali_pipes.training.step import Forward, Readback, TrainStep
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.tasks.build import count_outputs
+from dali_pipes.training.tasks.evaluate import Evaluation, validate
+from dali_pipes.training.tasks.monitor import choose_monitor
 from dali_pipes.training.tasks.task import Task
 
 LAST, BEST = "last.pt", "best.pt"

@@ -322,7 +322,7 @@ MAKERS = (
 )
 WHOLE_NUMBERS = ("arange", "randint")
 # what may read them: models are made there, by whose modes a user means what they say
-OF_MODELS = ("training/memory.py", "measure/consumers.py", "measure/agreement.py")
+OF_MODELS = ("training/network/memory.py", "measure/consumers.py", "measure/agreement.py")
 
 
 def makers_without(source):

@@ -16,8 +16,8 @@ from torch.optim import lr_scheduler
 from torchvision.models import ResNet50_Weights, ViT_B_16_Weights
 
 from dali_pipes.cli.conf import register
-from dali_pipes.training.recipe import peak_lr
-from dali_pipes.training.schedule import lr_at
+from dali_pipes.training.optimizing.recipe import peak_lr
+from dali_pipes.training.optimizing.schedule import lr_at
 
 REPO = Path(__file__).parents[2]
 MISSING = "missing"

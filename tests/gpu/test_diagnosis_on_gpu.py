@@ -12,7 +12,7 @@ from dali_pipes.tools.diagnosis.examination.examination import examine
 from dali_pipes.tools.diagnosis.examination.probes import Probes, copy_seconds
 from dali_pipes.tools.diagnosis.measuring.training import drive
 from dali_pipes.tools.diagnosis.programs.dataloader import DataLoaderProgram
-from dali_pipes.training.networks import build_model
+from dali_pipes.training.network.build import build_model
 
 pytestmark = [
     pytest.mark.needs_cuda,

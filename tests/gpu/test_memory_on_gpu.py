@@ -19,7 +19,7 @@ import dali_pipes as dp
 from dali_pipes.data.demo import make_demo_set
 from dali_pipes.system.gpu_memory import release_unused
 from dali_pipes.training.config import OptimizerConfig, TrainConfig
-from dali_pipes.training.recipe import build_ema, build_optimizer
+from dali_pipes.training.optimizing.recipe import build_ema, build_optimizer
 from dali_pipes.training.step import Forward, Readback, TrainStep
 from dali_pipes.training.tasks.losses import Loss
 from dali_pipes.training.tasks.supervised import Classification

@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TaskConfig, TrainConfig
-from dali_pipes.training.evaluate import Sums
-from dali_pipes.training.networks import build_network
-from dali_pipes.training.recipe import build_ema, build_optimizer
+from dali_pipes.training.network.build import build_network
+from dali_pipes.training.optimizing.recipe import build_ema, build_optimizer
 from dali_pipes.training.step import Forward, Readback, TrainStep
+from dali_pipes.training.tasks.evaluate import Sums
 from dali_pipes.training.tasks.losses import LOSSES, Loss, build_loss
 from dali_pipes.training.tasks.supervised import Classification
 

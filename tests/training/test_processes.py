@@ -18,7 +18,7 @@ from training.conftest import same, weights
 
 import dali_pipes as dp
 from dali_pipes.training.config import ModelConfig
-from dali_pipes.training.networks import build_network
+from dali_pipes.training.network.build import build_network
 
 # programs that import PyTorch, one after the other, on a machine that others use
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 import dali_pipes as dp
 from dali_pipes.backends.base import Ragged
 from dali_pipes.training.config import OptimizerConfig, TrainConfig
-from dali_pipes.training.recipe import build_optimizer
+from dali_pipes.training.optimizing.recipe import build_optimizer
 from dali_pipes.training.step import Forward, TrainStep, split
 from dali_pipes.training.tasks.losses import Loss
 from dali_pipes.training.tasks.supervised import Classification

@@ -35,14 +35,14 @@ from dali_pipes.tools.diagnosis.examination.probes import Probes
 from dali_pipes.tools.diagnosis.measuring.training import drive
 from dali_pipes.tools.diagnosis.programs.configured import ConfiguredProgram
 from dali_pipes.tools.diagnosis.report import print_diagnosis, to_dict
-from dali_pipes.training.memory import check_memory
-from dali_pipes.training.networks import (
+from dali_pipes.training.network.build import (
     check_channels,
     check_compiler,
     check_model,
     check_size,
     refuse_training_options,
 )
+from dali_pipes.training.network.memory import check_memory
 from dali_pipes.training.tasks.build import name_task
 
 console = Console(stderr=True)

@@ -14,9 +14,9 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.system.functions import import_function
 from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.training import checkpoint
-from dali_pipes.training.average import averaged_weights
 from dali_pipes.training.checkpoint import CheckpointError
-from dali_pipes.training.networks import (
+from dali_pipes.training.network.average import averaged_weights
+from dali_pipes.training.network.build import (
     build_network,
     check_compiler,
     check_size,

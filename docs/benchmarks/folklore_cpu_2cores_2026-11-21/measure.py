@@ -26,7 +26,7 @@ from dali_pipes.measure.stats import paired_ratio
 from dali_pipes.system.page_cache import evict
 from dali_pipes.system.progress import track
 from dali_pipes.system.provenance import provenance
-from dali_pipes.training.networks import build_model
+from dali_pipes.training.network.build import build_model
 
 PAIRS, SECONDS = 5, 1.5
 TRANSFORM = dp.TrainTransform()

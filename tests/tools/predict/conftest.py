@@ -11,7 +11,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.predict.run import predict
 from dali_pipes.training.config import ModelConfig
-from dali_pipes.training.networks import build_model
+from dali_pipes.training.network.build import build_model
 
 EVAL = dp.EvalTransform(size=32, resize=36)
 NETWORK = "shufflenet_v2_x0_5"

@@ -24,7 +24,7 @@ from dali_pipes.tools.predict import parts
 from dali_pipes.tools.predict.run import predict
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import ModelConfig
-from dali_pipes.training.networks import build_model
+from dali_pipes.training.network.build import build_model
 
 FUNCTIONS = """
 import torch

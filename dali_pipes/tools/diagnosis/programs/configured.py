@@ -30,10 +30,10 @@ from dali_pipes.tools.diagnosis.measuring.training import Step
 from dali_pipes.tools.diagnosis.programs.base import Feed, Fix, TrainingProgram
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import launch
-from dali_pipes.training.memory import check_memory
-from dali_pipes.training.recipe import build_ema, build_mixing, build_optimizer
-from dali_pipes.training.start import start_task
+from dali_pipes.training.network.memory import check_memory
+from dali_pipes.training.optimizing.recipe import build_ema, build_mixing, build_optimizer
 from dali_pipes.training.step import Forward, Readback, TrainStep
+from dali_pipes.training.tasks.start import start_task
 
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
 # verdicts that less CPU time for each image would change

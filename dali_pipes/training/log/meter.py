@@ -14,7 +14,7 @@ from dali_pipes.backends.base import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.system.provenance import Provenance
 from dali_pipes.system.telemetry import cpu_seconds
-from dali_pipes.training.monitor import Monitor
+from dali_pipes.training.tasks.monitor import Monitor
 
 SCHEMA = 4
 INPUT_BOUND = 0.1  # of the time; less is lost in the noise of a run

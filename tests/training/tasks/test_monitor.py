@@ -4,7 +4,7 @@ import pytest
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.training.config import ScheduleConfig, TrainConfig
-from dali_pipes.training.monitor import Monitor, choose_monitor
+from dali_pipes.training.tasks.monitor import Monitor, choose_monitor
 from dali_pipes.training.tasks.supervised import Classification
 
 NAN = float("nan")

@@ -12,7 +12,7 @@ from torchmetrics import MeanMetric, MetricCollection
 
 import dali_pipes as dp
 from dali_pipes.errors import ConfigError
-from dali_pipes.training.evaluate import evaluate
+from dali_pipes.training.tasks.evaluate import evaluate
 from dali_pipes.training.tasks.losses import Loss
 from dali_pipes.training.tasks.supervised import Classification, MultiLabel, Regression
 from dali_pipes.training.tasks.task import Task

@@ -12,8 +12,8 @@ from torch import nn, optim
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
-from dali_pipes.training.average import WeightAverage
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
+from dali_pipes.training.network.average import WeightAverage
 
 
 def peak_lr(config: OptimizerConfig, global_batch_size: int) -> float:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
 from dali_pipes.training.config import ScheduleConfig, TrainConfig
-from dali_pipes.training.schedule import factor_on_plateau, lr_at
+from dali_pipes.training.optimizing.schedule import factor_on_plateau, lr_at
 
 PEAK = 0.4
 STEPS = 7  # in an epoch

@@ -10,11 +10,11 @@ from torch import nn
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.networks import build_network, find_head, freeze
+from dali_pipes.training.network.build import build_network, find_head, freeze
+from dali_pipes.training.network.weights import describe_pixels, find_weights, fit_weights
 from dali_pipes.training.tasks.build import build_supervised, count_outputs
 from dali_pipes.training.tasks.own import make_own
 from dali_pipes.training.tasks.task import Task
-from dali_pipes.training.weights import describe_pixels, find_weights, fit_weights
 
 
 class Start(NamedTuple):

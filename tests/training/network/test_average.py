@@ -10,7 +10,7 @@ from host_waits import GPU, waits_of
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dali_pipes.training.average import WeightAverage, averaged_weights
+from dali_pipes.training.network.average import WeightAverage, averaged_weights
 
 
 def network():

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from tensorboardX import SummaryWriter
 
 from dali_pipes.system.files import replacing
-from dali_pipes.training.meter import Meter, measured_of
+from dali_pipes.training.log.meter import Meter, measured_of
 
 Row = dict[str, Any]
 

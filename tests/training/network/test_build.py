@@ -8,7 +8,7 @@ from torch import nn
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.training.config import ModelConfig, OptimizerConfig
-from dali_pipes.training.networks import (
+from dali_pipes.training.network.build import (
     build_model,
     build_network,
     check_network,
@@ -16,7 +16,7 @@ from dali_pipes.training.networks import (
     freeze,
     refuse_training_options,
 )
-from dali_pipes.training.recipe import parameter_groups
+from dali_pipes.training.optimizing.recipe import parameter_groups
 
 
 @pytest.mark.parametrize(

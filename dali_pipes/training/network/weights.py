@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.training import checkpoint
-from dali_pipes.training.average import averaged_weights
 from dali_pipes.training.checkpoint import CheckpointError
+from dali_pipes.training.network.average import averaged_weights
 
 # Where programs keep the weights in what they save; the first that is there is taken. DINO
 # evaluates its teacher (facebookresearch/dino, eval_linear.py, --checkpoint_key).
@@ -104,7 +104,7 @@ def find_weights(weights: str, name: str) -> Weights:
     path = Path(weights).expanduser()
     if path.is_file() or path.suffix in _SUFFIXES or "/" in weights:
         return _of_file(path)
-    from dali_pipes.training.networks import is_of_torchvision, timm_name
+    from dali_pipes.training.network.build import is_of_torchvision, timm_name
 
     if is_of_torchvision(name):
         return _of_torchvision(weights, name)

@@ -6,7 +6,7 @@ from later import later
 
 import dali_pipes as dp
 from dali_pipes.loader.statistics import LoaderStats
-from dali_pipes.training.meter import Meter, rates, sentence
+from dali_pipes.training.log.meter import Meter, rates, sentence
 
 launching = later("dali_pipes.training.launch")
 

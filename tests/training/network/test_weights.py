@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from dali_pipes.training.checkpoint import CheckpointError
-from dali_pipes.training.networks import build_model, find_head
-from dali_pipes.training.weights import Weights, describe_pixels, find_weights, fit_weights
+from dali_pipes.training.network.build import build_model, find_head
+from dali_pipes.training.network.weights import Weights, describe_pixels, find_weights, fit_weights
 
 CLASSES = ["a", "b", "c"]
 

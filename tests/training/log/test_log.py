@@ -3,7 +3,7 @@
 import pytest
 from later import later
 
-module = later("dali_pipes.training.log")
+module = later("dali_pipes.training.log.log")
 
 BEFORE = "epoch,step,loss,lr\r\n0,8,0.5,0.1\r\n0,9,0.4,0.1\r\n"
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.training.networks import (
+from dali_pipes.training.network.build import (
     build_model,
     check_channels,
     check_compiler,

@@ -10,8 +10,8 @@ from dali_pipes.backends.dali.backend import HOST_MEMORY_PADDING
 from dali_pipes.backends.registry import estimate_loader_memory
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory, memory_left
-from dali_pipes.training.memory import model_needs, saved_bytes
-from dali_pipes.training.networks import build_model
+from dali_pipes.training.network.build import build_model
+from dali_pipes.training.network.memory import model_needs, saved_bytes
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 SIZES = np.full((10, 2), 500)

@@ -5,7 +5,7 @@ from torch import nn
 import dali_pipes as dp
 from dali_pipes.errors import ConfigError
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
-from dali_pipes.training.recipe import (
+from dali_pipes.training.optimizing.recipe import (
     build_ema,
     build_mixing,
     build_optimizer,
@@ -72,7 +72,7 @@ def test_lamb_is_timm_s_and_leaves_the_clipping_to_the_step():
 
 
 def test_lamb_without_timm_is_refused(monkeypatch):
-    monkeypatch.setattr("dali_pipes.training.recipe.find_spec", lambda name: None)
+    monkeypatch.setattr("dali_pipes.training.optimizing.recipe.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="lamb is timm's, and needs the package timm"):
         build_optimizer(OptimizerConfig(name="lamb"), model())
 

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import torch
 
 from dali_pipes.system.memory import GIB
-from dali_pipes.training.memory import explain
+from dali_pipes.training.network.memory import explain
 
 
 def test_it_is_reported_who_holds_the_memory(monkeypatch, tmp_path):

@@ -1,0 +1,1 @@
+"""What a run says and writes: lines, tables, figures of speed."""

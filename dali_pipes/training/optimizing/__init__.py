@@ -1,0 +1,1 @@
+"""How the weights change: the optimizer, its parameter groups, the learning rate of every step."""
