@@ -1,47 +1,15 @@
-"""The charts of a result, as SVG for the page of a run or as files of their own.
+"""The charts of a result, as SVG for its page or as files of their own."""
 
-Charts are drawn in placeholder colors, which `_svg` replaces by variables of the page's CSS, so
-that they follow its light or dark colors; `standalone` makes a chart a file of its own.
-"""
+from collections.abc import Sequence
 
-import io
-import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
-
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dali_pipes.measure.figures import trial_figures
 from dali_pipes.measure.results import ComparedFigure, Result, Trial
 from dali_pipes.system.telemetry import Sample
-
-PALETTE = Path(__file__).with_name("palette.css").read_text()
-# inches; about the width of the page's column, so that letters are as large as the page's
-WIDTH = 5.2
-# placeholders, which no other part of an SVG contains
-INK, LINE = "#ab1001", "#ab1002"
-COLORS = [f"#ab20{number:02x}" for number in range(10)]
-_CSS = {INK: "var(--ink)", LINE: "var(--line)"} | {
-    color: f"var(--c{number})" for number, color in enumerate(COLORS)
-}
-_STYLE = {
-    "svg.fonttype": "none",  # letters stay text, in the page's font
-    "font.size": 11,
-    "text.color": INK,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": LINE,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+from dali_pipes.tools.drawing.svg import COLORS, INK, LINE, svg
 
 
 def ratios(result: Result, arms: Sequence[str]) -> str:
@@ -77,15 +45,7 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
         _rows(axes, arms)
         axes.set_xlabel(f"× the images/s of {result['baseline']}")
 
-    return _svg("ratios", draw, 0.9 + 0.42 * len(arms))
-
-
-def standalone(chart: str) -> str:
-    """Completes a chart to an SVG file, with the page's colors."""
-    # inside an HTML page an SVG needs no namespaces, in a file it does
-    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    style = f"<style>{PALETTE}text {{ font-family: system-ui, sans-serif !important; }}</style>"
-    return re.sub(r"<svg([^>]*)>", rf"<svg {names}\1>{style}", chart, count=1)
+    return svg("ratios", draw, 0.9 + 0.42 * len(arms))
 
 
 def per_trial(
@@ -117,7 +77,7 @@ def per_trial(
         _rows(axes, arms)
         axes.set_xlabel(label)
 
-    return _svg(figure, draw, 0.9 + 0.42 * len(arms))
+    return svg(figure, draw, 0.9 + 0.42 * len(arms))
 
 
 def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
@@ -148,7 +108,7 @@ def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
         axes.set_ylabel("% of batches")
         axes.legend(frameon=False, fontsize=10)
 
-    return _svg("waits", draw, 3.2)
+    return svg("waits", draw, 3.2)
 
 
 def timeline(result: Result, trial: Trial) -> str:
@@ -179,7 +139,7 @@ def timeline(result: Result, trial: Trial) -> str:
 
         _add_gpu(axes, samples, at)
 
-    return _svg(f"timeline {trial['arm']}", draw, 2.0)
+    return svg(f"timeline {trial['arm']}", draw, 2.0)
 
 
 def _add_gpu(axes: Axes, samples: Sequence[Sample], at: np.ndarray) -> None:
@@ -215,26 +175,3 @@ def _log_axis(axes: Axes) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=[1, 2, 5]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _svg(name: str, draw: Callable[[Axes], None], height: float) -> str:
-    # the salt makes the ids of elements, which must differ between the charts of a page, and be the
-    # same when the page is written again
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(figure.subplots())
-        out = io.StringIO()
-        figure.savefig(
-            out,
-            format="svg",
-            transparent=True,
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
-
-    svg = out.getvalue()
-    # what only a file of its own needs; without a fixed size it scales with the column
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)
-    svg = re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', "", svg, count=1)
-
-    return re.sub("|".join(_CSS), lambda color: _CSS[color[0]], svg)

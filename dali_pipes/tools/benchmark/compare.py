@@ -16,8 +16,9 @@ from dali_pipes.measure.printing import HEADINGS, cells, print_runs
 from dali_pipes.measure.results import Result
 from dali_pipes.system.provenance import SIMULATED
 from dali_pipes.system.stdout import say
-from dali_pipes.tools.benchmark.charts import ratios, standalone
+from dali_pipes.tools.benchmark.charts import ratios
 from dali_pipes.tools.benchmark.page import compared
+from dali_pipes.tools.drawing.svg import standalone
 
 SCHEMA = 3
 READABLE = (2, SCHEMA)  # 2 called the trials of an arm its blocks

@@ -4,14 +4,11 @@
 page.html.
 """
 
-import base64
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
@@ -28,7 +25,8 @@ from dali_pipes.measure.wording import (
     same_work,
 )
 from dali_pipes.measure.workload import from_dict
-from dali_pipes.tools.benchmark.charts import PALETTE, per_trial, ratios, timeline, waits
+from dali_pipes.tools.benchmark.charts import per_trial, ratios, timeline, waits
+from dali_pipes.tools.drawing.page import picture, render
 
 TEMPLATE = Path(__file__).with_name("page.html")
 DETAILS = {  # figures of the second table: heading with unit, format
@@ -68,11 +66,9 @@ def write_page(folder: Path) -> None:
     measured = [arm for arm in result["arms"] if "images_per_s" in result["arms"][arm]]
     trials = [trial for trial in trials if trial["arm"] in measured]
 
-    # a misspelled name in the template raises an error instead of printing nothing
-    pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    page = pages.from_string(TEMPLATE.read_text()).render(
+    page = render(
+        TEMPLATE,
         result=result,
-        palette=PALETTE,
         headline=headline(result),
         facts=[
             control_line(
@@ -165,19 +161,13 @@ def _samples(result: Result, folder: Path) -> Iterator[tuple[str, list[str], lis
         if same_work(result, arm):
             kinds = ("", "_difference") if arm != result["agreement"]["reference"] else ("",)
             images, *differences = (
-                [_image(folder / f"{arm}_{number}{kind}.png") for number in range(SHOWN)]
+                [
+                    picture(Image.open(folder / f"{arm}_{number}{kind}.png"))
+                    for number in range(SHOWN)
+                ]
                 for kind in kinds
             )
             yield arm, images, differences[0] if differences else []
-
-
-def _image(file: Path) -> str:
-    out = io.BytesIO()
-    image = Image.open(file)
-    # the page contains the pictures, so they are small
-    image.thumbnail((160, 160))
-    image.save(out, "WEBP", quality=90)
-    return f"data:image/webp;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
 def _details_table(result: Result, measured: Sequence[str]) -> Table:

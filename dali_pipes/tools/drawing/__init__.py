@@ -1,0 +1,1 @@
+"""Charts and pages that the tools leave: colors, letters, pictures."""
