@@ -36,8 +36,11 @@ def train(config: Any) -> None:
         experiment=imagenet_resnet50 data.root=/imagenet
     """
     with _extra_for_training():
+        from dali_pipes.system.stdout import say
+        from dali_pipes.tools.training_page.page import write_page
         from dali_pipes.training.run import train
-    train(config, job_folder())
+    if folder := train(config, job_folder()):
+        say(Console(stderr=True), f"The page of the run is {write_page(folder)}")
 
 
 def benchmark(config: Any) -> None:

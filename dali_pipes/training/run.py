@@ -32,6 +32,7 @@ from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import left_out, open_both, open_val
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
+from dali_pipes.training.log.examples import save_examples
 from dali_pipes.training.log.log import Log, describe
 from dali_pipes.training.log.meter import summarize
 from dali_pipes.training.network.average import averaged_weights
@@ -42,11 +43,12 @@ from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.tasks.evaluate import validate
 from dali_pipes.training.tasks.own import ARGUMENTS
 from dali_pipes.training.tasks.start import start_task
+from dali_pipes.training.tasks.supervised import Supervised
 from dali_pipes.training.tasks.task import Task
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
 
-def train(config: TrainConfig, folder: Path | None = None) -> None:
+def train(config: TrainConfig, folder: Path | None = None) -> Path | None:
     """Trains, or with `eval_only` evaluates.
 
     The result is written to summary.json (of training only) and, as one line of JSON, to stdout.
@@ -55,6 +57,10 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
         folder: the folder of this job within a sweep; None: `config.out`, or a new folder under
             runs/train.
 
+    Returns:
+        The run's folder, on the rank that has written it; None: on another one, or with
+        `eval_only`.
+
     Raises:
         DaliPipesError: a mistake in the configuration or the images; no existing file has been
             changed.
@@ -62,10 +68,10 @@ def train(config: TrainConfig, folder: Path | None = None) -> None:
             number, as in a shell.
     """
     with trace() if config.trace else nullcontext():
-        _train(config, folder)
+        return _train(config, folder)
 
 
-def _train(config: TrainConfig, folder: Path | None) -> None:
+def _train(config: TrainConfig, folder: Path | None) -> Path | None:
     fabric = launch(config.precision)
     on_all_ranks(fabric, lambda: _check(config, folder))
 
@@ -75,7 +81,7 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
 
     if config.eval_only:
         _evaluate(config, fabric, alive)
-        return
+        return None
 
     # rank 0 scans first, and the others find its cache
     train_images, val = on_all_ranks(fabric, lambda: open_both(config))
@@ -139,8 +145,11 @@ def _train(config: TrainConfig, folder: Path | None) -> None:
             log.say(summary["conclusion"])
 
     if fabric.global_rank == 0:
+        if val is not None and isinstance(trainer.evaluated, Supervised):
+            save_examples(config, trainer.evaluated, val, fabric, folder)
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
         print_json(summary)
+    return folder if fabric.global_rank == 0 else None
 
 
 def _check(config: TrainConfig, folder: Path | None) -> None:

@@ -100,6 +100,11 @@ class Trainer:
         """The next step, counted from the start of the run."""
         return (self._loader.epoch + 1) * len(self._loader) - self._loader.batches_left
 
+    @property
+    def evaluated(self) -> Task:
+        """The task with the weights that are evaluated: their average, if there is one."""
+        return self._ema.module if self._ema else self._task  # type: ignore[return-value]
+
     def fit(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
         """Trains to the end.
 
@@ -138,7 +143,7 @@ class Trainer:
         release_if_short(self._fabric.device)
         evaluation = validate(
             self._config,
-            self._ema.module if self._ema else self._task,  # type: ignore[arg-type]
+            self.evaluated,
             self._val,
             self._fabric,
             heartbeat,
@@ -227,7 +232,7 @@ class Trainer:
         self._meter = Meter(self._loader.stats)
         log.epochs(self.history, self.step, self._config.epochs)
         if evaluation:
-            log.classes(self._classes, evaluation.by_class)
+            log.classes(self._classes, evaluation.by_class, evaluation.confusion)
 
         self._save(LAST, *[BEST] if self.monitor.is_best(self.history) else [])
 

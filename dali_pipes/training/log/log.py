@@ -135,9 +135,17 @@ class Log:
             self._board.add_scalar(f"epoch/{name}", value, step)
         self.flush()
 
-    def classes(self, names: Sequence[str], measured: Mapping[str, Sequence[float]]) -> None:
+    def classes(
+        self,
+        names: Sequence[str],
+        measured: Mapping[str, Sequence[float]],
+        confusion: Sequence[Sequence[int]] | None,
+    ) -> None:
         """Writes what the last evaluation measured of each class; what is not one number for each
         class is left out.
+
+        Args:
+            confusion: as in `Evaluation`.
         """
         of_classes = {name: each for name, each in measured.items() if len(each) == len(names)}
         if self._folder and names and of_classes:
@@ -146,6 +154,12 @@ class Log:
                 for place, name in enumerate(names)
             ]
             _write(self._folder / "classes.csv", ["class", *of_classes], rows)
+        if self._folder and names and confusion and len(confusion) == len(names):
+            matrix = [
+                {"class": name, **dict(zip(names, row, strict=True))}
+                for name, row in zip(names, confusion, strict=True)
+            ]
+            _write(self._folder / "confusion.csv", ["class", *names], matrix)
 
     def flush(self) -> None:
         if self._folder:

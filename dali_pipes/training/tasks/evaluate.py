@@ -23,7 +23,7 @@ from dali_pipes.plan.sampling import Sequential
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.launch import all_gather
 from dali_pipes.training.supervision import Heartbeat
-from dali_pipes.training.tasks.task import BY_CLASS, Measured, Task
+from dali_pipes.training.tasks.task import BY_CLASS, CONFUSION, Measured, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,14 @@ class Evaluation:
         values: by name; "loss" is among them if the task measures it.
         by_class: the same of each class, in the order of the classes.
         images: how many.
+        confusion: images by their class (rows) and by the class that was found (columns), if the
+            task counts that.
     """
 
     values: dict[str, float]
     by_class: dict[str, list[float]]
     images: int
+    confusion: list[list[int]] | None = None
 
     def columns(self) -> dict[str, float]:
         """The values as a row of the history has them."""
@@ -151,13 +154,16 @@ class Sums:
         used: dict[str, int] = {}
         for _, of_rank, _ in gathered:
             used |= of_rank
+        confusion: list[list[int]] | None = None
         for name, place in sorted(used.items(), key=lambda each: each[1]):
             for key, value in _compute(name, self._metrics[place]).items():
-                if value.numel() == 1 and not key.endswith(BY_CLASS):
+                if key == CONFUSION:
+                    confusion = value.tolist()
+                elif value.numel() == 1 and not key.endswith(BY_CLASS):
                     values[key] = value.item()
                 else:
                     by_class[key.removesuffix(BY_CLASS)] = value.reshape(-1).tolist()
-        return Evaluation(values, by_class, images)
+        return Evaluation(values, by_class, images, confusion)
 
 
 def _to_tensor(name: str, value: Any, device: torch.device) -> Tensor:

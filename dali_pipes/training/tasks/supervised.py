@@ -1,7 +1,7 @@
 """The tasks that the labels of a manifest can be: one class, several classes, numbers."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -10,11 +10,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.training.tasks.losses import Loss
-from dali_pipes.training.tasks.task import BY_CLASS, Measured, Task
+from dali_pipes.training.tasks.task import BY_CLASS, CONFUSION, Measured, Task
 
 # Metrics make the host wait for the device at every update, so outputs are kept for them until they
 # are this many.
 _KEPT_BYTES = 1 << 28
+_CONFUSED = 100  # most classes of which the page of a run shows a matrix
 _BINS = 15  # of confidence, as in the paper
 
 
@@ -71,6 +72,20 @@ class Supervised(Task):
         outputs: Tensor = network(batch.images.float())
         return outputs
 
+    def describe(self, batch: Batch, classes: Sequence[str]) -> list[dict[str, Any]]:
+        """What the network says of each image of a batch, in words.
+
+        Returns:
+            Of each: "truth" and "found" as text, and "right"; None: nothing is right or wrong.
+        """
+        outputs = self._outputs(self._network, batch).float()
+        return self._describe(outputs, batch.labels, classes)
+
+    @abstractmethod
+    def _describe(
+        self, outputs: Tensor, labels: Tensor, classes: Sequence[str]
+    ) -> list[dict[str, Any]]: ...
+
     @abstractmethod
     def _list_metrics(self, outputs: int) -> dict[str, Any]:
         """Returns metrics of torchmetrics by name."""
@@ -103,9 +118,15 @@ class Classification(Supervised):
     }
 
     def _list_metrics(self, outputs: int) -> dict[str, Any]:
-        from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score
+        from torchmetrics.classification import (
+            MulticlassCalibrationError,
+            MulticlassConfusionMatrix,
+            MulticlassF1Score,
+        )
 
-        return {
+        few = outputs <= _CONFUSED
+        confusion = MulticlassConfusionMatrix(outputs, validate_args=False) if few else None
+        return ({CONFUSION: confusion} if confusion else {}) | {
             "f1": MulticlassF1Score(outputs, average="macro", validate_args=False),
             f"f1{BY_CLASS}": MulticlassF1Score(outputs, average=None, validate_args=False),
             "calibration_error": MulticlassCalibrationError(outputs, _BINS, validate_args=False),
@@ -121,6 +142,20 @@ class Classification(Supervised):
 
     def _to_metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return outputs.softmax(1), labels
+
+    def _describe(
+        self, outputs: Tensor, labels: Tensor, classes: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        best = outputs.softmax(1).max(1)
+        triples = zip(labels.tolist(), best.indices.tolist(), best.values.tolist(), strict=True)
+        return [
+            {
+                "truth": classes[truth],
+                "found": f"{classes[found]} {share:.0%}",
+                "right": truth == found,
+            }
+            for truth, found, share in triples
+        ]
 
 
 class MultiLabel(Supervised):
@@ -161,6 +196,19 @@ class MultiLabel(Supervised):
     def _to_metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return outputs.sigmoid(), labels.long()
 
+    def _describe(
+        self, outputs: Tensor, labels: Tensor, classes: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        rows = []
+        for scores, truth in zip((outputs > 0).tolist(), labels.tolist(), strict=True):
+            names = [
+                [name for name, there in zip(classes, each, strict=True) if there]
+                for each in (truth, scores)
+            ]
+            true, found = (", ".join(each) or "none" for each in names)
+            rows.append({"truth": true, "found": found, "right": true == found})
+        return rows
+
 
 class Regression(Supervised):
     """One or several numbers for each image.
@@ -188,6 +236,18 @@ class Regression(Supervised):
 
     def _to_metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return outputs, labels
+
+    def _describe(
+        self, outputs: Tensor, labels: Tensor, classes: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        return [
+            {"truth": _numbers(truth), "found": _numbers(found), "right": None}
+            for truth, found in zip(labels, outputs, strict=True)
+        ]
+
+
+def _numbers(values: Tensor) -> str:
+    return ", ".join(f"{value:.4g}" for value in values.reshape(-1).tolist())
 
 
 SUPERVISED: Mapping[str, type[Supervised]] = {

@@ -11,6 +11,7 @@ from dali_pipes.backends.base import Batch
 # a number of each image, (N,), or the mean of the batch; or an object such as a metric of
 # torchmetrics, whose import takes seconds
 Measured = Tensor | float | object
+CONFUSION = "confusion"  # the name of a matrix (classes, classes)
 BY_CLASS = "_by_class"  # the end of the name of what is measured for each class
 
 
