@@ -27,7 +27,7 @@ def diagnose(command, image_folder, tmp_path):
 
 
 def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path, monkeypatch):
-    monkeypatch.setattr("dali_pipes.training.start.build_network", small_network)
+    monkeypatch.setattr("dali_pipes.training.tasks.start.build_network", small_network)
     ended = diagnose(
         "loader=torch", "loader.num_workers=1", "batch_size=4", "verify=true", "verify_pairs=1"
     )
