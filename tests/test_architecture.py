@@ -224,10 +224,12 @@ def test_the_plan_starts_no_threads():
 
 @pytest.mark.parametrize("module", sorted((PACKAGE / "tools").rglob("*.py")), ids=name)
 def test_tools_do_not_know_each_other(module):
+    """They all know `drawing`, which makes their pages, and which knows none of them."""
     own = module.relative_to(PACKAGE / "tools").with_suffix("").parts[0]
     for imported in imports(module):
         if imported.startswith("dali_pipes.tools."):
-            assert imported.split(".")[2] == own, f"{name(module)} imports {imported}"
+            known = imported.split(".")[2]
+            assert known in {own, "drawing"}, f"{name(module)} imports {imported}"
 
 
 def test_the_house_has_few_rooms():

@@ -67,7 +67,7 @@ def _to_pixels(images: Tensor, config: TrainConfig) -> np.ndarray:
     """Returns normalized images (N, C, H, W) as they look, (N, H, W, 3) uint8."""
     transform = config.eval_transform
     mean, std = (
-        torch.tensor(each, device=images.device).view(1, -1, 1, 1)
+        torch.tensor(each, dtype=torch.float32, device=images.device).view(1, -1, 1, 1)
         for each in (transform.mean, transform.std)
     )
     pixels = ((images.float() * std + mean) * 255).round().clamp(0, 255).byte()
