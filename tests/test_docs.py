@@ -13,6 +13,7 @@ import torch
 from command import composed
 from hydra import initialize_config_dir
 
+import dali_pipes
 from dali_pipes.cli import jobs
 from dali_pipes.cli.command import function_option
 from dali_pipes.cli.conf import register
@@ -63,6 +64,12 @@ def test_every_page_is_in_the_index():
     assert named == {page for page in PAGES if page.is_relative_to(REPO / "docs")} - {
         REPO / "docs/README.md"
     }
+
+
+def test_the_api_page_has_every_public_name_once():
+    text = (REPO / "docs/api.md").read_text()
+    names = re.findall(r"^\.\. (?:auto\w+|data):: dali_pipes\.(\w+)$", text, re.MULTILINE)
+    assert sorted(names) == dali_pipes.__all__
 
 
 def test_readme_is_read_in_minutes():

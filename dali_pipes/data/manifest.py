@@ -81,6 +81,7 @@ def _reader(name: str, read: Callable[P, ImageTable]) -> "classmethod[Manifest, 
     vars(call)["__signature__"] = signature.replace(
         parameters=[first, *signature.parameters.values()], return_annotation=Self
     )
+    call.__annotations__ = read.__annotations__ | {"return": Self}
     call.__name__, call.__qualname__, call.__module__ = name, f"Manifest.{name}", __name__
     bounds = {option: _BOUNDS[option] for option in signature.parameters if option in _BOUNDS}
     return classmethod(check_arguments(**bounds)(call))
@@ -413,7 +414,7 @@ class Manifest:
 
     @property
     def samples(self) -> pa.Table:
-        """The usable images by id: `table` without the others."""
+        """The usable images by id, which are `table` without the others."""
         return self.images.samples.table()
 
     # What is known of each image, as image_table.py describes it.
