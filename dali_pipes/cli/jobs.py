@@ -38,9 +38,13 @@ def train(config: Any) -> None:
     with _extra_for_training():
         from dali_pipes.system.stdout import say
         from dali_pipes.tools.training_page.page import write_page
+        from dali_pipes.tools.training_page.sweep import write_sweep
         from dali_pipes.training.run import train
     if folder := train(config, job_folder()):
-        say(Console(stderr=True), f"The page of the run is {write_page(folder)}")
+        console = Console(stderr=True)
+        say(console, f"The page of the run is {write_page(folder)}")
+        if sweep := sweep_folder():
+            say(console, write_sweep(sweep))
 
 
 def benchmark(config: Any) -> None:

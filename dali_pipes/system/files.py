@@ -91,3 +91,11 @@ def to_yaml(config: Any) -> str:
     from omegaconf import OmegaConf
 
     return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The options that `to_yaml` has written."""
+    from omegaconf import OmegaConf
+
+    found: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(file))  # type: ignore[assignment]
+    return found

@@ -2,6 +2,7 @@
 preparation as an array job.
 """
 
+import csv
 import os
 import shutil
 import subprocess
@@ -95,6 +96,11 @@ def test_a_sweep_is_a_job_for_each_combination(submit, tmp_path):
     second = weights(tmp_path / "sweep/1")
     assert first["history"][0]["loss"] == pytest.approx(second["history"][0]["loss"], abs=0.05)
     assert first["loader"] == second["loader"] and not same(first["model"], second["model"])
+    # both ended as jobs of the cluster, and the page has both
+    with (tmp_path / "sweep/sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["loader"] for row in rows} == {"torch", "dali_cpu"}
+    assert all(row["best top1"] and row["in epoch"] == "1 of 1" for row in rows)
 
 
 @pytest.mark.timeout(900)

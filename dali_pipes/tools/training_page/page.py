@@ -3,7 +3,6 @@
 `write_page` reads only what the run has left in its folder.
 """
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from PIL import Image
 
 from dali_pipes.tools.drawing.page import picture, render
 from dali_pipes.tools.drawing.svg import COLORS, INK, svg
+from dali_pipes.tools.training_page.rows import Rows, read_rows, to_numbers
 from dali_pipes.training.log.log import describe
 from dali_pipes.training.log.meter import measured_of
 
@@ -24,16 +24,15 @@ _CONFUSED = 12  # pairs of classes that are listed
 _MATRIX = 20  # most classes of a matrix
 _CLASSES = 50  # rows of the table of classes
 _SMOOTH = 50  # spans that the steps of a long run are averaged over
-Rows = list[dict[str, str]]
 
 
 def write_page(folder: Path) -> Path:
     """Writes report.html into the folder of a run that has ended, and returns its path."""
     summary = json.loads((folder / "summary.json").read_text())
-    epochs, steps = _read(folder / "epochs.csv"), _read(folder / "steps.csv")
-    evaluated = [_numbers(row) for row in epochs if row.get("val_images")]
-    matrix = _read(folder / "confusion.csv")
-    classes = _read(folder / "classes.csv")
+    epochs, steps = read_rows(folder / "epochs.csv"), read_rows(folder / "steps.csv")
+    evaluated = [to_numbers(row) for row in epochs if row.get("val_images")]
+    matrix = read_rows(folder / "confusion.csv")
+    classes = read_rows(folder / "classes.csv")
 
     page = render(
         TEMPLATE,
@@ -54,17 +53,6 @@ def write_page(folder: Path) -> Path:
     return path
 
 
-def _read(file: Path) -> Rows:
-    if not file.exists():
-        return []
-    with file.open(newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
-def _numbers(row: dict[str, str]) -> dict[str, float]:
-    return {name: float(value) for name, value in row.items() if value}
-
-
 def _headline(summary: dict[str, Any], evaluated: Sequence[dict[str, float]]) -> str:
     epochs = f"{summary['epochs']} epoch{'s' if summary['epochs'] > 1 else ''}"
     if not evaluated:
@@ -82,7 +70,7 @@ def _headline(summary: dict[str, Any], evaluated: Sequence[dict[str, float]]) ->
 
 def _charts(epochs: Rows, steps: Rows) -> list[tuple[str, str]]:
     """Returns each chart as SVG, with its caption."""
-    rows = [_numbers(row) for row in epochs]
+    rows = [to_numbers(row) for row in epochs]
     evaluated = [row for row in rows if "val_images" in row]
     ends = _ends(steps)
     charts = [

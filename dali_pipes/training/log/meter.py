@@ -153,7 +153,12 @@ def summarize(
         "val_images": evaluated.get("val_images", 0),
         "loss": last["loss"],
         **(
-            {f"best_{monitor.name}": monitor.value(best), "best_epoch": best["epoch"]}
+            {
+                f"best_{monitor.name}": monitor.value(best),
+                "best_epoch": best["epoch"],
+                "monitor": monitor.name,
+                "monitor_mode": monitor.mode,
+            }
             if best
             else {}
         ),
