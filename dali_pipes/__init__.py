@@ -135,6 +135,9 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.plan.plan").Rank
 
     text = f"module {__name__!r} has no attribute {name!r}"
+    if name == "PaddedCropTransform":
+        new = "RandomCropTransform(size=…, resize=(…, …), padding=…), with the size in resize too"
+        raise AttributeError(f"{text}; write {__name__}.{new}")
     if name.startswith("_"):
         raise AttributeError(text)
     propose_name = import_module(f"{__name__}.options").propose_name

@@ -14,6 +14,7 @@ What is known of each image is in `images` (image_table.py), and what is known o
 import inspect
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -416,6 +417,13 @@ class Manifest:
     def samples(self) -> pa.Table:
         """The usable images by id, which are `table` without the others."""
         return self.images.samples.table()
+
+    @property
+    def upright_sizes(self) -> NDArray[np.int64]:
+        """`take_sizes` of all images, as version 0.1 called it."""
+        text = "Manifest.upright_sizes is called Manifest.take_sizes(ids, upright=True) now"
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        return self.take_sizes(np.arange(len(self)), upright=True)
 
     # What is known of each image, as image_table.py describes it.
     task = Value(ImageTable.task)

@@ -81,7 +81,10 @@ class Rank:
 
 
 def accept_shard(function: Callable[P, R]) -> Callable[P, R]:
-    """Takes `shard=`, as `rank=` was called in version 0.2, with a warning."""
+    """Takes `shard=`, as `rank=` was called in version 0.2, with a warning.
+
+    A plan had `shuffle=` in version 0.1: its error says what is written now.
+    """
     name = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
@@ -92,6 +95,9 @@ def accept_shard(function: Callable[P, R]) -> Callable[P, R]:
                 raise TypeError(f"{text}; write {RANK_ARGUMENT}")
             kwargs["rank"] = kwargs.pop("shard")
             warnings.warn(f"{name}: shard= is called rank= now", FutureWarning, stacklevel=2)
+        if "shuffle" in kwargs and name == "Plan":
+            text = "Plan() got an unexpected keyword argument 'shuffle'"
+            raise TypeError(f"{text}; write sampling='uniform' or sampling='sequential'")
         return function(*args, **kwargs)
 
     return call
