@@ -87,7 +87,7 @@ def build_loader(
         device: where batches arrive: "cpu", "cuda", "cuda:1" …; "auto" takes the current GPU if
             there is one.
         batch_transform: changes each batch, on the device: MixUp, CutMix, RandomChoice, or your own
-            function of a batch and its random numbers (docs/mixing.md).
+            function of a batch and its random numbers (docs/augmentation.md).
 
     Raises:
         ConfigError: options cannot work, or a GPU is asked for where there is none.

@@ -1,6 +1,6 @@
 """The pixels of MixUp and CutMix: CuPy kernels (mixing.cu) for CUDA tensors, elsewhere PyTorch.
 
-Both give the same numbers. `cupy_stream` is for users' own kernels too: docs/mixing.md.
+Both give the same numbers. `cupy_stream` is for users' own kernels too: docs/augmentation.md.
 """
 
 from collections.abc import Iterator

@@ -193,8 +193,8 @@ class ScheduleConfig:
 
 @dataclass(kw_only=True, slots=True)
 class MixingConfig:
-    """MixUp and CutMix of the training images; docs/mixing.md. With both alphas, one of the two is
-    drawn for each batch.
+    """MixUp and CutMix of the training images; docs/augmentation.md. With both alphas, one of the
+    two is drawn for each batch.
 
     Attributes:
         mixup_alpha, cutmix_alpha: λ is drawn from Beta(alpha, alpha); 0: off.

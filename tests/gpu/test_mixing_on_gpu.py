@@ -21,7 +21,7 @@ from dali_pipes.loader.mixing_kernels import blend_with_previous, paste_previous
 
 pytestmark = pytest.mark.needs_cuda
 FORMS = [*itertools.product(TORCH_DTYPES.values(), MEMORY_FORMATS.values())]
-DOCS = Path(__file__).parents[2] / "docs/mixing.md"
+DOCS = Path(__file__).parents[2] / "docs/augmentation.md"
 
 
 def images_of(count, size, dtype, memory_format):

@@ -25,7 +25,7 @@ from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
 
-DOCS = Path(__file__).parents[2] / "docs/mixing.md"
+DOCS = Path(__file__).parents[2] / "docs/augmentation.md"
 TRANSFORM = dp.TrainTransform(size=16)
 FLOATS = st.floats(0, 1, exclude_max=True)
 mixes = pytest.mark.parametrize("kind", [dp.MixUp, dp.CutMix])

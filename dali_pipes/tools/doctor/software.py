@@ -78,7 +78,7 @@ def one_cuda() -> Finding:
     (libnvrtc.so.13), so it must be of PyTorch's major version. DALI and nvImageCodec link theirs
     statically too, and load nvJPEG, which PyTorch does not, under a name with the major version
     (libnvjpeg.so.12). So DALI of CUDA 12 may run beside PyTorch of CUDA 13: they share the driver
-    and NVML only, which take programs of earlier versions (docs/cuda13.md).
+    and NVML only, which take programs of earlier versions (docs/install.md).
     """
     majors = {name: major for name in installed() if (major := cuda_major(name)) is not None}
     if not majors and not torch.version.cuda:
