@@ -36,7 +36,7 @@ LIBRARIES = {
         "system/files.py",
         *(f"cli/{name}.py" for name in ("hydra", "conf", "explain", "help", "spelling")),
     },
-    "lightning": {"training/launch.py", "adapters/lightning.py"},
+    "lightning": {"training/launch.py", "training/log/loggers.py", "adapters/lightning.py"},
     "accelerate": {"adapters/accelerate.py"},
     "transformers": {"adapters/transformers.py", "training/network/build.py"},
     "timm": {

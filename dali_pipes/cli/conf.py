@@ -200,7 +200,7 @@ def register(users: Path | None = None) -> None:
     # conf/GROUP/NAME.yaml has NAME_schema in its defaults, and Hydra checks its options by it
     store = ConfigStore.instance()
     for name, job in JOBS.items():
-        store.store(name=f"{name}_schema", node=job)
+        store.store(name=f"{name}_schema", node=_with_keys(job, "logger_options"))
     for group, options in (
         ("data", _with_keys(DataConfig, "targets.images")),
         ("model", _with_keys(ModelConfig, "options")),

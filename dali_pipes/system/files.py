@@ -99,3 +99,11 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
     found: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(file))  # type: ignore[assignment]
     return found
+
+
+def to_plain(config: Any) -> dict[str, Any]:
+    """Every option of a job, as in its YAML, in dicts, lists, texts and numbers."""
+    from omegaconf import OmegaConf
+
+    plain: Any = OmegaConf.to_container(OmegaConf.create(to_yaml(config)))
+    return plain

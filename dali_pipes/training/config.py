@@ -209,6 +209,18 @@ class MixingConfig:
         check_options(self)
 
 
+LOGGERS = ("tensorboard", "wandb", "mlflow", "csv")
+
+
+def logger_names(value: str | list[str] | None) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def check_logger(name: str, value: Any) -> None:
+    for each in logger_names(value):
+        check_choice(name, each, (*LOGGERS, None))
+
+
 @dataclass(kw_only=True, slots=True)
 class TrainConfig:
     """dali-pipes train.
@@ -253,6 +265,10 @@ class TrainConfig:
             None starts from scratch.
         checkpoint_every_s: seconds between checkpoints within an epoch; there is always one after
             every epoch.
+        logger: what gets the figures of epochs.csv and steps.csv besides: "tensorboard", "wandb",
+            "mlflow", or a list of them; "csv": nothing does (docs/training.md).
+        logger_options: arguments of these loggers by their names, such as
+            logger_options.wandb.project=birds.
         heartbeat: a file whose modification time is set at every step, and which is removed at the
             end; None: no such file.
         trace: names what the loader does in the traces of Nsight Systems and torch.profiler
@@ -294,6 +310,8 @@ class TrainConfig:
     strict: bool = False
     resume: str | None = None
     checkpoint_every_s: float | None = option(600, check_min, 0)
+    logger: Any = option("tensorboard", check_logger)
+    logger_options: dict[str, Any] = field(default_factory=dict)
     heartbeat: str | None = None
     trace: bool = False
     eval_only: bool = False

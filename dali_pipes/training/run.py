@@ -34,6 +34,7 @@ from dali_pipes.training.data import left_out, open_both, open_val
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
 from dali_pipes.training.log.examples import save_examples
 from dali_pipes.training.log.log import Log, describe
+from dali_pipes.training.log.loggers import check_loggers, open_loggers
 from dali_pipes.training.log.meter import summarize
 from dali_pipes.training.network.average import averaged_weights
 from dali_pipes.training.network.build import check_network, title_of
@@ -124,7 +125,11 @@ def _train(config: TrainConfig, folder: Path | None) -> Path | None:
             on_all_ranks(fabric, lambda: _restore(trainer, path, folder, fabric))
         on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
 
-        with Log(folder if fabric.global_rank == 0 else None, trainer.step) as log:
+        first = fabric.global_rank == 0
+        loggers = on_all_ranks(
+            fabric, lambda: open_loggers(config, folder, trainer.step) if first else []
+        )
+        with Log(folder if first else None, trainer.step, loggers) as log:
             _log_start(config, fabric, trainer, images, log, [*start.said, cpus], folder)
             try:
                 with _explain_out_of_memory(folder, fabric):
@@ -155,6 +160,7 @@ def _train(config: TrainConfig, folder: Path | None) -> Path | None:
 def _check(config: TrainConfig, folder: Path | None) -> None:
     # mistakes in the options, before any image is opened
     check_optimizer(config.optimizer)
+    check_loggers(config)
     if config.function:
         import_function(config.function, ARGUMENTS)
     else:

@@ -1,4 +1,4 @@
-"""The output of a run: a live line, a line per epoch, CSV and TensorBoard files, a log.
+"""The output of a run: a live line, a line per epoch, CSV files, TensorBoard and its likes, a log.
 
 Within its `with` block a `Log` also receives what the package logs, such as bad samples.
 """
@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from tensorboardX import SummaryWriter
 
 from dali_pipes.system.files import replacing
+from dali_pipes.training.log.loggers import FAILED, KILLED, SUCCESS, close_logger
 from dali_pipes.training.log.meter import Meter, measured_of
 
 Row = dict[str, Any]
@@ -30,17 +30,17 @@ STEP_COLUMNS = ("epoch", "step", "loss", "lr")
 class Log:
     """Writes into the run's folder and to stderr.
 
-    Files: epochs.csv, rewritten after each epoch; steps.csv, one row per step; TensorBoard's
-    events; train.log.
+    Files: epochs.csv, rewritten after each epoch; steps.csv, one row per step; train.log.
 
     Args:
         folder: the run's folder; None: nothing is written or shown, as on every rank but the first.
         step: the step that the run continues with; rows of an earlier process for it and later
             steps are dropped.
+        loggers: from `open_loggers`; they get what the CSV files get, and are closed at the end.
     """
 
-    def __init__(self, folder: Path | None, step: int = 0):
-        self._folder = folder
+    def __init__(self, folder: Path | None, step: int = 0, loggers: Sequence[Any] = ()):
+        self._folder, self._loggers = folder, loggers
         self._console = Console(stderr=True, soft_wrap=True, quiet=folder is None)
 
         columns = (
@@ -55,8 +55,6 @@ class Log:
 
         self._shown, self._loss = 0.0, float("nan")
         if folder:
-            # TensorBoard hides the events from `purge_step` on, of an earlier process
-            self._board = SummaryWriter(str(folder), purge_step=step)
             # rows of steps that are trained again go, and the file is appended to from then on
             steps = folder / "steps.csv"
             _write(steps, STEP_COLUMNS, _rows_before(steps, step))
@@ -103,8 +101,9 @@ class Log:
             return
 
         csv.DictWriter(self._steps_file, STEP_COLUMNS).writerow(row)
-        self._board.add_scalar("train/loss", row["loss"], row["step"])
-        self._board.add_scalar("train/lr", row["lr"], row["step"])
+        for logger in self._loggers:
+            figures = {"train/loss": row["loss"], "train/lr": row["lr"]}
+            logger.log_metrics(figures, row["step"])
 
     def epochs(self, rows: Sequence[Row], step: int, epochs: int) -> None:
         """Logs an epoch that has ended.
@@ -131,8 +130,8 @@ class Log:
         # epochs that were not evaluated have no value there
         columns = dict.fromkeys(name for each in rows for name in each)
         _write(self._folder / "epochs.csv", list(columns), rows)
-        for name, value in row.items():
-            self._board.add_scalar(f"epoch/{name}", value, step)
+        for logger in self._loggers:
+            logger.log_metrics({f"epoch/{name}": value for name, value in row.items()}, step)
         self.flush()
 
     def classes(
@@ -164,7 +163,8 @@ class Log:
     def flush(self) -> None:
         if self._folder:
             self._steps_file.flush()
-            self._board.flush()
+            for logger in self._loggers:
+                logger.save()
 
     def __enter__(self) -> Self:
         # first: on a terminal rich replaces sys.stderr by what prints above the live line
@@ -180,11 +180,14 @@ class Log:
                 package.addHandler(handler)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._progress.stop()
         if self._folder:
-            self._board.close()
             self._steps_file.close()
+            # a signal ends a run by SystemExit, after it has been saved
+            status = SUCCESS if kind is None else KILLED if kind is SystemExit else FAILED
+            for logger in self._loggers:
+                close_logger(logger, status)
             package.propagate = True
             for handler in self._handlers:
                 package.removeHandler(handler)
