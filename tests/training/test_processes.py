@@ -111,6 +111,45 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
     assert not list((tmp_path / "here").iterdir())
 
 
+@pytest.fixture
+def options_of(manifest, tmp_path):
+    """The options of a run of each kind, after the common ones."""
+
+    def write(kind):
+        if kind == "finetuned":
+            # of seven classes, where the images have five
+            network = build_network(ModelConfig(name="mobilenet_v3_small"), 7, 3)
+            torch.save(network.state_dict(), tmp_path / "seven.pt")
+            return [f"model.weights={tmp_path / 'seven.pt'}", "model.freeze=[features.0.*]"]
+        label = {"multilabel": "a;b", "regression": "0.5"}[kind]
+        lines = [f"{manifest.path(sample)},{label}" for sample in range(len(manifest))]
+        lines[0] = lines[0].replace(label, {"multilabel": "c", "regression": "2"}[kind])
+        (tmp_path / "t.csv").write_text("\n".join(["path,label", *lines]))
+        data = [f"data.train={tmp_path / 't.csv'}", f"data.val={tmp_path / 't.csv'}"]
+        return [*data, *(["data.label_separator=;"] if kind == "multilabel" else [])]
+
+    return write
+
+
+@pytest.mark.parametrize("kind", ["finetuned", "multilabel", "regression"])
+def test_each_task_killed_in_mid_epoch(start, options_of, tmp_path, kind):
+    """With -9: weights, optimizer, loader and random states are as if it was never killed."""
+    options = [*options_of(kind), "model.name=mobilenet_v3_small", "checkpoint_every_s=0"]
+    killed, never = tmp_path / "killed", tmp_path / "never"
+    process, undisturbed = (start(*options, f"out={out}") for out in (killed, never))
+    until((killed / "last.pt").exists, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    at = weights(killed)["loader"]
+    assert at["epoch"] == 0 and at["samples"] > 0
+    process = start(*options, f"out={killed}", "resume=auto")
+    for each in (undisturbed, process):
+        assert each.wait() == 0, (tmp_path / "stderr").read_text()[-3000:]
+    one, other = weights(never), weights(killed)
+    assert all(same(one[part], other[part]) for part in ("model", "optimizer", "loader", "random"))
+    assert rows(never) == rows(killed)
+
+
 @pytest.mark.parametrize("clip", [None, 0.5])
 def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path, clip):
     """Two ranks learn what one does with two parts per step, up to rounding, which batch
