@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from command import composed
-from hydra import initialize_config_dir
+from hydra import compose, initialize_config_dir
 
 import dali_pipes
 from dali_pipes.cli import jobs
 from dali_pipes.cli.command import function_option
 from dali_pipes.cli.conf import register
+from dali_pipes.cli.help import find_topic, help_text
 from dali_pipes.cli.hydra import spell_word
 from dali_pipes.cli.own_program import program_options
 from dali_pipes.data.demo import make_demo_set
@@ -150,8 +151,13 @@ def test_every_command_is_understood(name):
             if job == "diagnose":
                 assert program_options(words)
                 continue
+        topic, words = find_topic(words)
+        options = [given(word, job) for word in words if word not in ("-m", "--help")]
         with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
-            assert composed(job, [given(word, job) for word in words if word != "-m"])
+            if "--help" in words:
+                assert help_text("", compose(job, options, return_hydra_config=True), topic)
+            else:
+                assert composed(job, options)
 
 
 @pytest.fixture

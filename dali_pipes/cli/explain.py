@@ -8,7 +8,7 @@ them knows keeps the first words of the exception.
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
@@ -45,7 +45,7 @@ from omegaconf.errors import (
 from dali_pipes.cli.conf import conf_folder, is_arm
 from dali_pipes.cli.spelling import nested_options
 
-_HELP = "--help explains every option"
+_HELP = "--help shows the options"
 _PARSER = OverridesParser.create()
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # to another option, in a value
 _TAKES: dict[type, str] = {
@@ -138,7 +138,9 @@ def _explain_name(error: BaseException, line: CommandLine) -> str | None:
     near = near or get_close_matches(str(error.key), map(str, error.parent_node), 1)
 
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"there is no option {error.full_key}{meant}; {_HELP}"
+    group = str(error.full_key).rpartition(".")[0]
+    shows = f"--help {group} shows the options" if group else _HELP
+    return f"there is no option {error.full_key}{meant}; {shows}"
 
 
 def _explain_reference(error: BaseException, line: CommandLine) -> str | None:
@@ -267,12 +269,21 @@ def _explain_value(error: BaseException, line: CommandLine) -> str | None:
         return None
 
     option, node = error.full_key, error.child_node
+    explains = f"--help {_find_option(error)} explains it"
     if isinstance(node, ListConfig):
-        return f"{option}: a list needs brackets: '{option}=[…]'; {_HELP}"
+        return f"{option}: a list needs brackets: '{option}=[…]'; {explains}"
     if takes := _TAKES.get(type(node)):
         value = "null" if error.value is None else f"'{error.value}'"
-        return f"{option} is {value}; it takes {takes}; {_HELP}"
-    return f"{option}: {str(error).splitlines()[0]}; {_HELP}"
+        return f"{option} is {value}; it takes {takes}; {explains}"
+    return f"{option}: {str(error).splitlines()[0]}; {explains}"
+
+
+def _find_option(error: ValidationError) -> str:
+    """Returns the option that --help explains: for a value in a list or a mapping, all of it."""
+    option, parent = str(error.full_key), error.parent_node
+    while parent is not None and not is_dataclass(OmegaConf.get_type(parent)):
+        option, parent = parent._get_full_key(None), parent._get_parent()
+    return option
 
 
 _EXPLANATIONS: tuple[Callable[[BaseException, CommandLine], str | None], ...] = (

@@ -34,7 +34,7 @@ from dali_pipes.cli.conf import (
     texts_of,
 )
 from dali_pipes.cli.explain import CommandLine, explain_mistake, folder_note
-from dali_pipes.cli.help import help_text
+from dali_pipes.cli.help import find_topic, help_text
 from dali_pipes.cli.messages import (
     explain_file_error,
     is_first_rank,
@@ -76,9 +76,10 @@ def run(name: str, job: Callable[[Any], None], description: str) -> None:
         description: the text that --help begins with.
     """
     users, words = _find_folder(sys.argv[1:])
+    topic, words = find_topic(words)
     # conf/hydra/help/script.yaml, the template of --help, has ${explained:}
     OmegaConf.register_new_resolver(
-        "explained", lambda *, _root_: help_text(description, _root_), replace=True
+        "explained", lambda *, _root_: _explain(description, _root_, topic), replace=True
     )
     os.environ["HYDRA_FULL_ERROR"] = "1"  # lets errors in the command line come up to here
 
@@ -172,6 +173,13 @@ def _make_named_sources(options: Any) -> None:
         make_named_set(data, getattr(options, "split", "train"))
 
 
+def _explain(description: str, config: DictConfig, topic: str) -> str:
+    try:
+        return help_text(description, config, topic)
+    except ConfigError as error:
+        stop_once(str(error))
+
+
 def _find_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """Makes the configurations known to Hydra, ours and the user's.
 
@@ -203,7 +211,7 @@ def refuse_flags(words: Sequence[str]) -> None:
         if word.startswith("--") and not word.startswith(_FLAGS):
             name = word.strip("-").split("=")[0].replace("-", "_") or "data.train"
             stop_once(
-                f"{word}: an option is NAME=VALUE, such as {name}=…; --help explains every option"
+                f"{word}: an option is NAME=VALUE, such as {name}=…; --help shows the options"
             )
 
 

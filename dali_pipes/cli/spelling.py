@@ -90,7 +90,7 @@ def spell(mention: Mention | Spelling, config: DictConfig) -> str:
     if place is None:
         return str(mention)
     if mention.option:
-        value = "" if mention.value is ... else f"={_spell_value(mention.value)}"
+        value = "" if mention.value is ... else f"={spell_value(mention.value)}"
         return f"{place}{mention.option}{value}"
 
     group, name = _choices().get(mention.owner, ("", ""))
@@ -110,14 +110,14 @@ def spell_mentions(record: logging.LogRecord) -> bool:
     return True
 
 
-def _spell_value(value: Any) -> str:
+def spell_value(value: Any) -> str:
     """Returns a value as it is written in an override."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name}: {_spell_value(inner)}' for name, inner in value.items())}}}"
+        return f"{{{', '.join(f'{name}: {spell_value(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_spell_value, value))}]"
+        return f"[{', '.join(map(spell_value, value))}]"
     return str(value)
 
 

@@ -1,6 +1,6 @@
 """The options of dali-pipes train: dataclasses that Hydra fills from conf/ and the command line.
 
-Each class checks its values when it is made; its docstring is the text of --help.
+Each class checks its values when it is made; its docstring is the text of --help, in this order.
 """
 
 from dataclasses import dataclass, field
@@ -53,17 +53,17 @@ class OptimizerConfig:
 
     Attributes:
         name: "sgd", "adamw" or "lamb"; the last needs timm.
+        lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
+        lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr`
+            holds for any.
+        lr_scale: factors of the rate by patterns of parameters' names, such as {backbone.*: 0.1};
+            the first pattern that fits a name counts.
         weight_decay: SGD adds it to the gradient, AdamW subtracts it from the weights, LAMB adds it
             to the step before the layer's trust ratio.
         clip_grad_norm: the largest norm of all gradients together; larger ones are scaled down to
             it before each step, as by torch.nn.utils.clip_grad_norm_; None: they stay.
         momentum, nesterov: for SGD only.
         beta1, beta2: for AdamW and LAMB only.
-        lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
-        lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr`
-            holds for any.
-        lr_scale: factors of the rate by patterns of parameters' names, such as {backbone.*: 0.1};
-            the first pattern that fits a name counts.
         decay_norm_and_bias: whether biases and normalizations get weight decay too, as PyTorch's
             optimizers do by default.
     """

@@ -4,7 +4,7 @@ with the names that the user wrote.
 
 import pytest
 
-HELP = "; --help explains every option"
+HELP = "; --help shows the options"
 
 
 @pytest.fixture
@@ -35,7 +35,20 @@ def mistake(command, tmp_path):
     ],
 )
 def test_a_value_of_another_kind(mistake, word, message):
-    assert mistake("preview", word) == message + HELP
+    option = word.partition("=")[0]
+    assert mistake("preview", word) == f"{message}; --help {option} explains it"
+
+
+@pytest.mark.parametrize("word", ["transform.scale=[small,1]", "optimizer.lr_scale={head: low}"])
+def test_a_value_in_a_list_or_mapping_is_explained_with_all_of_it(mistake, word):
+    option = word.partition("=")[0]
+    assert mistake("train", word).endswith(f"; --help {option} explains it")
+
+
+def test_an_option_that_a_group_has_not(mistake):
+    assert mistake("train", "optimizer.rate=1") == (
+        "there is no option optimizer.rate; --help optimizer shows the options"
+    )
 
 
 def test_a_mistake_in_a_file_names_it(mistake):

@@ -21,7 +21,7 @@ class BenchmarkConfig(LoadersConfig):
         function: module:function, which takes no arguments and returns your DataLoader: images,
             transform and batch size are its own, and `arms` begins with it, as `yours`; None: the
             images are those of `data`.
-        arms: what to compare.
+        arms: what to compare: names of `loaders`, and "loader".
         baseline: the arm that the others are compared with; None: the first that loads real images.
         corun: jobs at once on this machine, each on a separate GPU as far as there are enough.
         minutes: time limit from the start of the program: after the first round, no round begins
