@@ -119,8 +119,10 @@ class _Run:
     job: Callable[[Any], None]
     composed: bool = False
 
-    def call(self, config: DictConfig) -> None:
-        """Calls the job with its composed options."""
+    def call(self, config: DictConfig) -> Any:
+        """Calls the job with its composed options, and returns what it returns, which a sweeper
+        that searches takes.
+        """
         # here, since Hydra has set up logging just before
         print_warnings_on_stderr()
 
@@ -128,7 +130,7 @@ class _Run:
             options = self._read_options(config)
             self.composed = True
             _make_named_sources(options)
-            self.job(options)
+            return self.job(options)
         except DaliPipesError as error:
             self._stop(explain_in_options(error, self.line.job, config), error.status)
         except OmegaConfBaseException as error:

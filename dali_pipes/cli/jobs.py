@@ -7,6 +7,8 @@ what it needs when it runs.
 import argparse
 import contextlib
 import inspect
+import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from rich.console import Console
 from dali_pipes.cli.broken_installation import importing
 from dali_pipes.cli.messages import explain_file_error, stop
 from dali_pipes.cli.overrides import expand_home
-from dali_pipes.cli.sweep import job_folder, job_number, sweep_folder
+from dali_pipes.cli.sweep import job_folder, job_number, search_mode, sweep_folder
 from dali_pipes.data.image_files.headers import VERIFY
 from dali_pipes.errors import ConfigError
 
@@ -25,7 +27,7 @@ from dali_pipes.errors import ConfigError
 DIRECT = ("compare", "index")
 
 
-def train(config: Any) -> None:
+def train(config: Any) -> float | None:
     """Trains a network, or a task of yours; the same samples and crops with every loader.
 
     docs/training.md has the rest.
@@ -40,11 +42,26 @@ def train(config: Any) -> None:
         from dali_pipes.tools.training_page.page import write_page
         from dali_pipes.tools.training_page.sweep import write_sweep
         from dali_pipes.training.run import train
-    if folder := train(config, job_folder()):
-        console = Console(stderr=True)
-        say(console, f"The page of the run is {write_page(folder)}")
-        if sweep := sweep_folder():
-            say(console, write_sweep(sweep))
+        from dali_pipes.training.trainer import TrainingError
+
+    console, mode = Console(stderr=True), search_mode()
+    try:
+        folder = train(config, job_folder(), mode)
+    except TrainingError as error:
+        if mode is None:
+            raise
+        # a search goes on: nothing is worse than a run that cannot be finished
+        say(console, f"error: {error}")
+        return -math.inf if mode == "max" else math.inf
+    if folder is None:
+        return None
+
+    say(console, f"The page of the run is {write_page(folder)}")
+    if sweep := sweep_folder():
+        say(console, write_sweep(sweep))
+    summary = json.loads((folder / "summary.json").read_text())
+    # an evaluation may have found only NaN
+    return summary.get(f"best_{summary['monitor']}", math.nan) if mode else None
 
 
 def benchmark(config: Any) -> None:
@@ -269,7 +286,7 @@ def doctor(config: Any) -> None:
 
 
 # in the order of `dali-pipes --help`
-JOBS: dict[str, Callable[..., None]] = {
+JOBS: dict[str, Callable[..., Any]] = {
     job.__name__: job
     for job in (
         train,
@@ -293,11 +310,11 @@ def _read_path(text: str) -> Path:
     return Path(expand_home(text))
 
 
-def describe(job: Callable[..., None]) -> str:
+def describe(job: Callable[..., Any]) -> str:
     return inspect.getdoc(job) or ""
 
 
-def _make_parser(job: Callable[..., None]) -> argparse.ArgumentParser:
+def _make_parser(job: Callable[..., Any]) -> argparse.ArgumentParser:
     name = f"dali-pipes {job.__name__}"
     return argparse.ArgumentParser(
         name, None, describe(job), formatter_class=argparse.RawTextHelpFormatter

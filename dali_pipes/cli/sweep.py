@@ -50,3 +50,18 @@ def job_folder() -> Path | None:
             "sweep with cluster=slurm"
         )
     return Path(HydraConfig.get().runtime.output_dir)
+
+
+def search_mode() -> str | None:
+    """Returns "max" or "min", what a sweeper such as Optuna's searches for; None: none searches."""
+    sweeper = HydraConfig.get().sweeper
+    if not is_sweep() or "direction" not in sweeper:
+        return None
+    direction = getattr(sweeper.direction, "name", sweeper.direction)
+    modes = {"maximize": "max", "minimize": "min"}
+    if direction not in modes:
+        raise ConfigError(
+            f"hydra.sweeper.direction is {direction}; a run has one value, monitor: set maximize "
+            "or minimize"
+        )
+    return modes[direction]

@@ -42,6 +42,7 @@ from dali_pipes.training.network.memory import check_memory, explain
 from dali_pipes.training.optimizing.recipe import build_mixing, check_optimizer
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.tasks.evaluate import validate
+from dali_pipes.training.tasks.monitor import Monitor
 from dali_pipes.training.tasks.own import ARGUMENTS
 from dali_pipes.training.tasks.start import start_task
 from dali_pipes.training.tasks.supervised import Supervised
@@ -49,7 +50,9 @@ from dali_pipes.training.tasks.task import Task
 from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
 
 
-def train(config: TrainConfig, folder: Path | None = None) -> Path | None:
+def train(
+    config: TrainConfig, folder: Path | None = None, search: str | None = None
+) -> Path | None:
     """Trains, or with `eval_only` evaluates.
 
     The result is written to summary.json (of training only) and, as one line of JSON, to stdout.
@@ -57,6 +60,7 @@ def train(config: TrainConfig, folder: Path | None = None) -> Path | None:
     Args:
         folder: the folder of this job within a sweep; None: `config.out`, or a new folder under
             runs/train.
+        search: "max" or "min", if a search over runs looks for most or least of `monitor`.
 
     Returns:
         The run's folder, on the rank that has written it; None: on another one, or with
@@ -69,10 +73,10 @@ def train(config: TrainConfig, folder: Path | None = None) -> Path | None:
             number, as in a shell.
     """
     with trace() if config.trace else nullcontext():
-        return _train(config, folder)
+        return _train(config, folder, search)
 
 
-def _train(config: TrainConfig, folder: Path | None) -> Path | None:
+def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path | None:
     fabric = launch(config.precision)
     on_all_ranks(fabric, lambda: _check(config, folder))
 
@@ -120,6 +124,7 @@ def _train(config: TrainConfig, folder: Path | None) -> Path | None:
         start = on_all_ranks(fabric, lambda: start_task(config, train_images, resumes))
         with _explain_out_of_memory(folder, fabric):
             trainer = Trainer(config, fabric, start.task, images, val, folder)
+        on_all_ranks(fabric, lambda: _check_search(trainer.monitor, search))
         # before the folder is made: a checkpoint that is refused leaves nothing behind
         if path:
             on_all_ranks(fabric, lambda: _restore(trainer, path, folder, fabric))
@@ -181,6 +186,18 @@ def _check(config: TrainConfig, folder: Path | None) -> None:
     if config.resume == "auto" and not (folder or config.out):
         raise ConfigError(
             "resume=auto looks for last.pt in the folder of the run; name it: out=DIR"
+        )
+
+
+def _check_search(monitor: Monitor, search: str | None) -> None:
+    if search is None:
+        return
+    if monitor.name is None:
+        raise ConfigError("a search needs a value to search by: set monitor=loss, or validation")
+    if monitor.mode != search:
+        better, direction = ("more", "maximize") if monitor.mode == "max" else ("less", "minimize")
+        raise ConfigError(
+            f"{better} of {monitor.name} is better: set hydra.sweeper.direction={direction}"
         )
 
 
