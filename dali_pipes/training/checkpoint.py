@@ -3,6 +3,8 @@
 `save` and `load` are for this program's own checkpoints; `read` takes any file of torch.save.
 """
 
+import pickle
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,14 @@ def read(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
+    except pickle.UnpicklingError as error:
+        # PyTorch's own message proposes to run the code of the file
+        if found := re.search(r"GLOBAL (\S+)", str(error)):
+            raise CheckpointError(
+                f"{path} holds other objects than tensors ({found[1]}), and reading those could "
+                "run code; save what model.state_dict() returns, with torch.save or as safetensors"
+            ) from None
+        raise CheckpointError(f"{path}: not a whole checkpoint; use another one") from None
     except Exception as error:  # a damaged file can raise any exception
         raise CheckpointError(
             f"{path}: not a whole checkpoint ({_reason(error)}); use another one"
