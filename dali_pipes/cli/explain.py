@@ -221,6 +221,11 @@ def _explain_choice(error: BaseException, line: CommandLine) -> str | None:
     if group == "loader" and is_arm(name):
         return _explain_arm(name) + folder_note(line.users)
 
+    # Hydra's plugins bring files of their own, as hydra-optuna-sweeper does
+    if group in ("hydra/sweeper", "hydra/launcher"):
+        plugin = f"hydra-{name.replace('_', '-')}-{group.removeprefix('hydra/')}"
+        return f"there is no {group}={name} here; pip install {plugin}, if that is its plugin"
+
     # for Hydra the schemas are files of the group as well; nobody chooses one
     known = [option for option in error.options if not option.endswith("schema")]
     meant = f"did you mean {near[0]}? " if (near := get_close_matches(name, known, 1)) else ""

@@ -114,3 +114,11 @@ def test_optuna_names_the_best_of_four_runs(image_folder, tmp_path):
     assert found.best_value == max(each["best_top1"] for each in summaries)
     lr = f"optimizer.lr={found.best_params['optimizer.lr']}"
     assert any(lr in each["provenance"]["overrides"] for each in best)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("optuna") is not None, reason="it is installed")
+def test_a_sweeper_that_is_not_installed_is_named():
+    command = [sys.executable, "-m", "dali_pipes.cli", "train", "-m", "hydra/sweeper=optuna"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no hydra/sweeper=optuna here; pip install hydra-optuna-sweeper" in done.stderr

@@ -7,7 +7,7 @@ import ssl
 import pytest
 from container.engine import REPO
 
-PIP_LINES = re.compile(r"## With pip\n.*?```bash\n(.*?)```", re.DOTALL)
+PIP_LINES = re.compile(r"## Begin\n.*?```bash\n(.*?)```", re.DOTALL)
 
 pytestmark = [pytest.mark.release, pytest.mark.container, pytest.mark.timeout(3600)]
 
