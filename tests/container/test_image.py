@@ -263,7 +263,7 @@ def test_two_steps_of_training(run, runs):
     assert (
         summary["images"] == 32
         and summary["val_images"] == 37
-        and summary["provenance"]["versions"]["dali_pipes"] == "0.2.0"
+        and summary["provenance"]["versions"]["dali_pipes"] == "0.3.0"
     )
     assert (runs / "two/best.pt").stat().st_uid == 10001
 
