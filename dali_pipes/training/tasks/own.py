@@ -36,6 +36,12 @@ class OwnTask(Task):
         for part in ("step", "evaluate"):
             if hasattr(made, part) and not callable(getattr(made, part)):
                 raise ConfigError(f"function={function}: {part} of what it returns is no method")
+        # a LightningModule brings its optimizers and hooks, which are its Trainer's to call
+        if not hasattr(made, "step") and hasattr(made, "training_step"):
+            raise ConfigError(
+                f"function={function} returns {type(made).__name__}, which is a LightningModule; "
+                "train it with Lightning's Trainer and dali_pipes.adapters.lightning.DataModule"
+            )
         if not hasattr(made, "step"):
             raise ConfigError(
                 f"function={function} returns {type(made).__name__}, which has no step(batch); it "

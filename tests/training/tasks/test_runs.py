@@ -227,6 +227,16 @@ def make_broken(config, manifest):
     return Broken(5)
 
 
+def make_lightning(config, manifest):
+    from lightning import LightningModule
+
+    class Module(LightningModule):
+        def training_step(self, batch):
+            return 0
+
+    return Module()
+
+
 def make_without_step(config, manifest):
     return nn.Linear(2, 2)
 
@@ -293,6 +303,7 @@ def test_a_task_without_evaluation_is_any_object_with_modules(own, run, tmp_path
     ("function", "options", "message"),
     [
         ("make_without_step", {}, r"returns Linear, which has no step\(batch\)"),
+        ("make_lightning", {}, r"is a LightningModule; .*adapters\.lightning\.DataModule"),
         ("make_empty", {}, "returns Empty, which has nothing to train"),
         ("make_without_arguments", {}, r"is called as make_without_arguments\(config, manifest\)"),
         (
