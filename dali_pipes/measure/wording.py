@@ -99,10 +99,14 @@ def comparison(arm: str, baseline: str, ratio: Compared, pairs: int) -> str:
     ratios = f"{interval(speed)} × its images/s, {interval(cost)} × its CPU time per image"
 
     match speed["claim"]:
+        case "no interval" if speed["low"] is not None:
+            return f"{arm} against {baseline}: {ratios}; without a control nothing is claimed"
         case "no interval":
-            count = "1 pair" if pairs == 1 else f"{pairs} pairs"
+            count = "one round" if pairs == 1 else f"{pairs} rounds"
             return (
-                f"{arm} against {baseline}: {ratios}; {count}: no interval, and nothing is claimed"
+                f"Quick look, {count}: {arm} made about {speed['estimate']:.2g} × the images/s of "
+                f"{baseline}, for about {cost['estimate']:.2g} × its CPU time per image; pairs=6 "
+                "confirms it, or not"
             )
         case "untrustworthy":
             as_much = f"{baseline} differs from itself by as much as from {arm}"
@@ -135,7 +139,7 @@ def control_line(control: Control | None, baseline: str, restarts: bool = True) 
         restarts: whether every trial was a new process.
     """
     if control is None:
-        return "No control: it takes at least five pairs."
+        return "No interval and no control yet: both take at least five rounds (pairs=6)."
 
     ratios = {"images/s": control["images_per_s"], "CPU time": control["cpu_s_per_1000_images"]}
     line = (

@@ -131,7 +131,7 @@ def image_graph(
     """The images of each view, (height, width, C) or (C, height, width), on `device`; C is the
     transform's `channels`.
 
-    On a GPU the CPU only reads bytes and checks headers.
+    On a GPU the CPU reads bytes, checks headers, and decodes what nvJPEG leaves to it.
 
     Args:
         decoder: the decoder's options, as from `decoder_options`.

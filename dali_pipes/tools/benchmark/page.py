@@ -5,7 +5,7 @@ page.html.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,13 +83,25 @@ def write_page(folder: Path) -> None:
         samples=list(_samples(result, folder / "samples")),
         amplified=AMPLIFIED,
         caveats=caveats(result),
-        provenance=json.dumps(result["provenance"], indent=2, ensure_ascii=False),
+        provenance=list(_facts(result["provenance"])),
         work=json.dumps(
             result["work"] | {"protocol": result["protocol"]}, indent=2, ensure_ascii=False
         ),
     )
 
     (folder / "report.html").write_text(page)
+
+
+def _facts(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields what the provenance says, each group in a line."""
+    for name, value in provenance.items():
+        if isinstance(value, Mapping):
+            known = (f"{key} {each}" for key, each in value.items() if each is not None)
+            yield name, ", ".join(known)
+        elif isinstance(value, list):
+            yield name, " ".join(map(str, value))
+        elif value is not None:
+            yield name, str(value)
 
 
 def _charts(

@@ -119,7 +119,7 @@ def test_without_enough_pairs_nothing_is_claimed(made_up, run):
     result, message, _ = run(["torch", "dali_cpu"], pairs=2)
     assert result["control"] is None and len(made_up.ran) == 4
     assert result["arms"]["dali_cpu"]["ratio"]["images_per_s"]["claim"] == "no interval"
-    assert "nothing is claimed" in message
+    assert "Quick look, 2 rounds: dali_cpu made about" in message and "pairs=6" in message
 
 
 @pytest.mark.parametrize(("minutes", "rounds"), [(0, 1), (3.5, 3), (5, 5), (60, 6)])
