@@ -46,7 +46,7 @@ def from_torch(
 
     It has the same samples, batch size, rank and last batch, the same structure of batches, and the
     same distributions of order and transform. The data set is run for a few samples with true and
-    with made-up pictures, and once more for all samples without decoding any, to see which files it
+    with made-up pictures, and twice for all samples without decoding any, to see which files it
     opens and which transforms it calls. It is left as it was, as are all random states. What cannot
     be carried over is refused by name; nothing is left out or changed silently. docs/from_torch.md
     lists what can be carried over.
