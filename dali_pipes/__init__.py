@@ -135,11 +135,10 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.plan.plan").Rank
 
     text = f"module {__name__!r} has no attribute {name!r}"
-    if name == "PaddedCropTransform":
-        new = "RandomCropTransform(size=…, resize=(…, …), padding=…), with the size in resize too"
-        raise AttributeError(f"{text}; write {__name__}.{new}")
     if name.startswith("_"):
         raise AttributeError(text)
+    if new := import_module(f"{__name__}.plan.transforms").FORMER.get(name):
+        raise AttributeError(f"{text}; write {__name__}.{new}")
     propose_name = import_module(f"{__name__}.options").propose_name
     raise AttributeError(text + propose_name(name, [*_NAMES, *_list_rows()]))
 
