@@ -52,16 +52,22 @@ def train(config: Any) -> float | None:
             raise
         # a search goes on: nothing is worse than a run that cannot be finished
         say(console, f"error: {error}")
-        return -math.inf if mode == "max" else math.inf
+        return _worst(mode)
     if folder is None:
         return None
 
     say(console, f"The page of the run is {write_page(folder)}")
     if sweep := sweep_folder():
         say(console, write_sweep(sweep))
+    if mode is None:
+        return None
     summary = json.loads((folder / "summary.json").read_text())
-    # an evaluation may have found only NaN
-    return summary.get(f"best_{summary['monitor']}", math.nan) if mode else None
+    # without a best epoch: the evaluations found only NaN
+    return float(summary[f"best_{summary['monitor']}"]) if "monitor" in summary else _worst(mode)
+
+
+def _worst(mode: str) -> float:
+    return -math.inf if mode == "max" else math.inf
 
 
 def benchmark(config: Any) -> None:

@@ -68,6 +68,17 @@ def test_a_run_that_diverges_is_the_worst_of_a_search(monkeypatch, search, capsy
         jobs.train(None)
 
 
+@pytest.mark.parametrize(("mode", "worst"), [("max", -math.inf), ("min", math.inf)])
+def test_a_run_that_measured_only_nan_is_the_worst_of_a_search(
+    monkeypatch, search, tmp_path, mode, worst
+):
+    (tmp_path / "summary.json").write_text(json.dumps({"loss": 1.0}))
+    monkeypatch.setattr("dali_pipes.training.run.train", lambda *_: tmp_path)
+    monkeypatch.setattr("dali_pipes.tools.training_page.page.write_page", lambda folder: folder)
+    search(mode)
+    assert jobs.train(None) == worst
+
+
 @pytest.mark.parametrize(
     ("sweeper", "mode"),
     [({"direction": "maximize"}, "max"), ({"direction": "minimize"}, "min"), ({}, None)],

@@ -60,7 +60,11 @@ def write_sweep(folder: Path) -> str:
         measured, mode = _monitored(runs)
         varied = _varied(runs)
         for run in runs:
-            given = [f"{name}={run.options[name]}" for name in varied if name in run.options]
+            given = [
+                f"{name}={run.options[name]}".removesuffix("=")
+                for name in varied
+                if name in run.options
+            ]
             run.label = ", ".join(given) or f"run {run.folder.name}"
         # NaN is no value, and such a run is last, as one that has not ended
         compared = [
@@ -105,7 +109,8 @@ def read_runs(folder: Path) -> list[Run]:
     ended, runs = _ended(folder), []
     for config in folder.glob("*/config.yaml"):
         given = read_yaml(config).get("overrides", [])
-        options = dict(each.lstrip("+").split("=", 1) for each in given if "=" in each)
+        # ~NAME takes an option away, and has no value
+        options = dict(each.lstrip("+").partition("=")[::2] for each in given)
         run = Run(config.parent, options)
         if config.parent in ended:
             run.summary = json.loads((config.parent / "summary.json").read_text())

@@ -53,7 +53,7 @@ class Log:
         )
         self._task = self._progress.add_task("starting", status="")
 
-        self._shown, self._loss = 0.0, float("nan")
+        self._shown, self._loss, self._named_left_out = 0.0, float("nan"), False
         if folder:
             # rows of steps that are trained again go, and the file is appended to from then on
             steps = folder / "steps.csv"
@@ -140,13 +140,20 @@ class Log:
         measured: Mapping[str, Sequence[float]],
         confusion: Sequence[Sequence[int]] | None,
     ) -> None:
-        """Writes what the last evaluation measured of each class; what is not one number for each
-        class is left out.
+        """Writes what the last evaluation measured of each class. What is not one number for each
+        class is left out, and named.
 
         Args:
             confusion: as in `Evaluation`.
         """
         of_classes = {name: each for name, each in measured.items() if len(each) == len(names)}
+        left_out = measured.keys() - of_classes.keys()
+        if left_out and not self._named_left_out:
+            self._named_left_out = True  # it is the same in every epoch
+            self.say(
+                f"classes.csv leaves out {', '.join(sorted(left_out))}: not one number for each of "
+                f"the {len(names)} classes"
+            )
         if self._folder and names and of_classes:
             rows = [
                 {"class": name, **{key: of_classes[key][place] for key in of_classes}}

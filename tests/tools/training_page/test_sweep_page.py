@@ -119,3 +119,9 @@ def test_runs_that_end_at_the_same_time_are_all_in_the_table(tmp_path):
     assert [process.wait() for process in processes] == [0, 0, 0]
     assert len(table(tmp_path)) == len(read_runs(tmp_path)) == 3
     assert all(row["best top1"] for row in table(tmp_path))
+
+
+def test_an_option_that_was_taken_away_is_an_option(tmp_path):
+    run(tmp_path, "0", ["epochs=3", "~logger"], [0.5])
+    run(tmp_path, "1", ["epochs=3"], [0.25])
+    assert write_sweep(tmp_path).startswith("~logger: top-1 50.0%")

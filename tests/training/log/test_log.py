@@ -22,3 +22,17 @@ def test_the_rows_of_an_earlier_process_are_in_the_file_at_all_times(tmp_path):
     file.write_bytes(f"{BEFORE}0,10,0.3,0.1\r\n".encode())
     with module.Log(tmp_path, 10):
         assert file.read_bytes().decode() == BEFORE
+
+
+def test_what_is_not_one_number_for_each_class_is_named_once(tmp_path):
+    measured = {"f1": [0.5, 0.25], "bins": [1.0, 2.0, 3.0]}
+    with module.Log(tmp_path) as log:
+        for _ in range(2):
+            log.classes(["cat", "dog"], measured, None)
+    assert (tmp_path / "classes.csv").read_text().splitlines() == [
+        "class,f1",
+        "cat,0.5",
+        "dog,0.25",
+    ]
+    said = (tmp_path / "train.log").read_text()
+    assert said.count("classes.csv leaves out bins: not one number for each of the 2 classes") == 1
