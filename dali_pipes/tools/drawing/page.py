@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
 from dali_pipes.tools.drawing.svg import PALETTE
@@ -14,9 +14,14 @@ STYLE = PALETTE + Path(__file__).with_name("page.css").read_text()
 
 
 def render(template: Path, **values: Any) -> str:
-    """Fills a template of Jinja; `style` is the CSS of all pages."""
+    """Fills a template of Jinja, which extends shell.html; `style` is the CSS of all pages."""
     # a misspelled name in the template raises an error instead of printing nothing
-    pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    pages = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
     return pages.from_string(template.read_text()).render(style=STYLE, **values)
 
 
