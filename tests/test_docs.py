@@ -21,6 +21,8 @@ from dali_pipes.cli.help import find_topic, help_text
 from dali_pipes.cli.hydra import spell_word
 from dali_pipes.cli.own_program import program_options
 from dali_pipes.data.demo import make_demo_set
+from dali_pipes.measure.arms import DataLoaderConfig
+from dali_pipes.measure.arms.users_dataloader import LiveLoader
 
 REPO = Path(__file__).parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tutorials/*.md")])
@@ -209,3 +211,18 @@ def test_the_tutorial_that_leads_from_a_dataloader_runs(python, capsys):
         assert not torch.equal(next(batches).ids, names["second"].ids) and torch.equal(
             next(batches).ids, names["second"].ids
         )
+
+
+def test_a_dali_pipeline_is_an_arm_beside_the_loader_that_replaces_it(python, image_folder):
+    names = python("docs/from_dali.md")
+    assert names["images"].shape == (8, 3, 32, 32) and names["labels"].dtype == torch.int64
+
+    (theirs,) = next(iter(names["make_iterator"]()))
+    assert theirs["label"].dtype == torch.int32 and theirs["label"].shape == (8, 1)
+
+    config = DataLoaderConfig(function="my_dali:make_iterator")
+    images = len(dali_pipes.Manifest.scan(image_folder))
+    with LiveLoader(names["make_iterator"](), images, 8, config, config.function) as arm:
+        for _ in range(2):
+            epoch = [batch.images.shape for batch in arm]
+            assert len(epoch) == len(arm) and set(epoch) == {(8, 3, 224, 224)}
