@@ -21,7 +21,7 @@ def trace() -> Iterator[None]:
 
     The names are ranges of `torch.profiler.record_function` and, if there is a GPU, NVTX ranges,
     which Nsight Systems shows. Build the loader inside the block, so that its workers name their
-    parts too. docs/traces.md shows both.
+    parts too. docs/diagnose.md shows both.
     """
     global _is_on
     before, variable = _is_on, os.environ.get(_VARIABLE)

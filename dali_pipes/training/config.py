@@ -272,7 +272,7 @@ class TrainConfig:
         heartbeat: a file whose modification time is set at every step, and which is removed at the
             end; None: no such file.
         trace: names what the loader does in the traces of Nsight Systems and torch.profiler
-            (docs/traces.md).
+            (docs/diagnose.md).
         eval_only: evaluates `checkpoint`, and trains nothing.
         checkpoint: a file that training wrote.
         out: folder of the run; None: a new one under runs/train.
