@@ -154,7 +154,7 @@ def index() -> None:
     """Writes index.arrow beside images in an object store, so that opening them reads that file and
     no image.
 
-    docs/shards.md has the rest.
+    docs/object-stores.md has the rest.
 
     dali-pipes index s3://bucket/train
     dali-pipes index /my/shards/train     # before they are uploaded

@@ -108,7 +108,7 @@ def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: st
     scheme = url.split("://")[0]
     login = _LOGINS.get(
         _ALIASES.get(scheme, scheme),
-        "give the credentials that its package asks for (docs/shards.md)",
+        "give the credentials that its package asks for (docs/object-stores.md)",
     )
     host = "/".join(url.split("/")[:3])
 
