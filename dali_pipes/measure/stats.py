@@ -1,7 +1,7 @@
 """Statistics of noisy measurements: paired ratios with intervals, claims, and steady rates.
 
 `paired_ratio` compares two arms over all rounds; `claim` says what may be concluded from it, given
-the control. docs/method.md has the simulations behind the constants.
+the control. docs/method.md links the simulations behind the constants.
 """
 
 import itertools
@@ -20,7 +20,7 @@ MIN_PAIRS = 5  # with fewer pairs, intervals cover the true ratio less often tha
 RANGE_PAIRS = 6
 STEADY_WITHIN = 0.1  # of the median of the last rates
 # without restarts the control is one draw of how far two starts differ, and another may be larger:
-# its distance from 1 counts twice (docs/method.md has the simulation)
+# its distance from 1 counts twice (docs/method.md links the simulation)
 SUSPENDED_DRAWS = 2
 _RESAMPLES = 10_000  # all 3,125 of five pairs; of six there are 46,656
 

@@ -1,5 +1,5 @@
-"""What benchmark and tune claim on simulated machines, of which the truth is known; docs/method.md
-has the table of many runs.
+"""What benchmark and tune claim on simulated machines, of which the truth is known;
+docs/benchmarks/claims_2026-11-25 has the table of many runs.
 """
 
 import itertools
