@@ -9,9 +9,11 @@ import itertools
 import textwrap
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -32,6 +34,9 @@ SHOWN, SHOWN_WITH_VIEWS, COLUMNS, GAP = 24, 8, 6, 4
 LARGEST = 480  # pixels of a view's longer side
 _MIN_SIDE_WITH_NAMES = 128  # an image whose shorter side has fewer pixels has no room for names
 _FONT_SIZE, _LINE, _MOST_LINES = 12, 16, 4
+_CAPTION = 96  # pixels of width that the name of a class has at least
+# of Matplotlib, since Pillow's own has Latin letters only
+_LETTERS = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 _COLORS = (  # of the classes in turn: Tableau's ten colors
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
     *("#8c564b", "#e377c2", "#17becf", "#bcbd22", "#7f7f7f"),
@@ -112,7 +117,11 @@ def draw(batch: Batch, transform: Transform, classes: list[str]) -> Image.Image:
 
     Each class has a color. A mask's value 0 is not drawn, and its `ignore_index` is gray. Hidden
     keypoints are empty circles, and unknown keypoints are left out. If there are views, each image
-    has a row of them, and the objects are drawn on the first view.
+    has a row of them, and the objects are drawn on the first view. The classes of an image stand
+    below it.
+
+    Args:
+        classes: the names; none if the labels are numbers to predict.
     """
     shown, columns = (SHOWN_WITH_VIEWS, 1) if batch.views else (SHOWN, COLUMNS)
     batch = batch.to("cpu")
@@ -158,14 +167,18 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
 
     lefts = np.cumsum([0, *(image.width + GAP for image in images)]).tolist()
     width = lefts[-1] - GAP
-    # about six pixels for a letter
-    lines = (
-        textwrap.wrap(
-            batch.text[place], max(width // 6, 8), max_lines=_MOST_LINES, placeholder=" …"
+    lines = []
+    # classes of objects and of pixels are drawn on the image
+    is_drawn = "boxes" in objects or "mask" in batch.targets
+    if not is_drawn and (named := _name_label(batch.labels[place], classes)):
+        width = max(width, _CAPTION)
+        lines = [_fit(named, width - 4)]
+    if "text" in batch:
+        # about seven pixels for a letter
+        wrapped = textwrap.wrap(
+            batch.text[place], max(width // 7, 8), max_lines=_MOST_LINES, placeholder=" …"
         )
-        if "text" in batch
-        else []
-    )
+        lines += [_fit(line, width - 4) for line in wrapped]
 
     height = max(image.height for image in images)
     tile = Image.new("RGB", (width, height + _LINE * len(lines)), "white")
@@ -277,6 +290,26 @@ def _write(image: Image.Image, place: tuple[float, float], text: str, color: str
     drawn.text((left + 2, top), text, "white", _font())
 
 
+def _name_label(label: torch.Tensor, classes: list[str]) -> str:
+    """Returns the names of an image's classes; "" if it has none, or its label is a number to
+    predict.
+    """
+    if not classes:
+        return ""
+    if label.ndim == 0:
+        return _name(int(label), classes) if label >= 0 else ""
+    return ", ".join(_name(number, classes) for number in label.nonzero().flatten().tolist())
+
+
+def _fit(text: str, width: int) -> str:
+    """Leaves out the middle of a text that would be wider than this."""
+    kept, shown = len(text), text
+    while _font().getlength(shown) > width and kept:
+        kept -= 1
+        shown = f"{text[: kept - kept // 2].rstrip()}…{text[len(text) - kept // 2 :].lstrip()}"
+    return shown
+
+
 def _name(label: int, classes: list[str]) -> str:
     return classes[label] if label < len(classes) else str(label)
 
@@ -285,5 +318,6 @@ def _color(label: int) -> str:
     return _COLORS[label % len(_COLORS)]
 
 
+@cache
 def _font() -> Any:
-    return ImageFont.load_default(_FONT_SIZE)
+    return ImageFont.truetype(_LETTERS, _FONT_SIZE)

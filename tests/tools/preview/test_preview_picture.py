@@ -119,6 +119,46 @@ def test_a_batch_without_targets_is_a_grid_of_its_images():
     assert np.array_equal(picture[12:20, 32:44], images[COLUMNS + 2].permute(1, 2, 0).numpy())
 
 
+def labeled(labels, size=160, targets=None, classes=("cat", "дом")):
+    images = torch.full((len(labels), 3, size, size), 100, dtype=torch.uint8)
+    one = Batch(images, torch.tensor(labels), torch.arange(len(labels)), targets or {})
+    return np.asarray(draw(one, TRANSFORM, list(classes)))
+
+
+def is_written(pixels):
+    return (pixels < 50).any()
+
+
+def test_the_name_of_an_image_s_class_stands_below_it():
+    """As far as it has one; a letter that the font lacks would be a box, the same for each."""
+    picture = labeled([0, 1, -1])
+    assert picture.shape == (160 + 16, 3 * 164 - GAP, 3)
+    captions = [picture[160:, left : left + 160] for left in (0, 164, 328)]
+    assert list(map(is_written, captions)) == [True, True, False]
+    assert not np.array_equal(*(labeled([0], classes=[letter])[160:] for letter in ("д", "ж")))
+
+
+def test_the_names_of_several_classes_stand_below_an_image():
+    several, one = (labeled([label])[160:] for label in ([1.0, 1.0], [1.0, 0.0]))
+    assert np.array_equal(one, labeled([0])[160:]) and (several < 50).sum() > (one < 50).sum()
+
+
+def test_numbers_to_predict_and_classes_of_objects_are_no_captions():
+    mask = {"mask": torch.zeros(1, 160, 160, dtype=torch.int64)}
+    assert labeled([0.5], classes=[]).shape[0] == labeled([0], targets=mask).shape[0] == 160
+    assert np.asarray(draw(batch(targets=objects()), TRANSFORM, ["cat", "dog"])).shape[0] == 160
+
+
+def test_a_caption_is_no_wider_than_its_image():
+    """A small image gets room for it, and a long name loses its middle and not its end."""
+    names = [f"a class with a very long name, number {number}" for number in range(2)]
+    assert labeled([0, 1], 160, classes=names).shape[1] == 2 * 164 - GAP
+    first, second = (labeled([label], 32, classes=names) for label in (0, 1))
+    assert first.shape[1] == 96 and (first[:32, 32:] == 255).all()
+    assert (first[32:, -1] == 255).all() and is_written(first[32:, 80:])
+    assert not np.array_equal(first[32:], second[32:])
+
+
 def test_normalized_images_and_columns_of_numbers():
     images = torch.zeros(1, 3, 8, 8)
     numbers = {"mask": torch.zeros(1), "boxes": torch.zeros(1, 4)}
