@@ -1,5 +1,5 @@
-"""What a diagnosis looks like: the answer first, then the evidence, the paces and the fixes; and
-the same for JSON.
+"""What a diagnosis looks like: the answer first, then where the time goes, the evidence, the paces
+and the fixes; and the same for JSON.
 
 `print_diagnosis` prints it, `to_dict` is for JSON; both take their sentences from `headline` and
 `evidence`.
@@ -17,11 +17,13 @@ from rich.table import Table
 from dali_pipes.system.cpus import affinity_cores
 from dali_pipes.system.stdout import say
 from dali_pipes.tools.diagnosis.examination.diagnosis import Diagnosis
-from dali_pipes.tools.diagnosis.items.profile import ItemPart
+from dali_pipes.tools.diagnosis.items.profile import ItemPart, ItemProfile
 from dali_pipes.tools.diagnosis.programs.base import Fix
+from dali_pipes.tools.diagnosis.verdict.figures import TrainingFigures
 from dali_pipes.tools.diagnosis.verdict.rules import VERDICTS
 
 BAR = 30  # characters of the longest bar
+MAX_PARTS = 5  # of an item's time that are drawn
 FIX_KEYS = ("what", "why", "note", "predicted", "measured", "patch", "is_hidden")
 
 
@@ -37,7 +39,11 @@ def print_diagnosis(diagnosis: Diagnosis, workers: int, console: Console) -> Non
     if diagnosis.remarks:
         say(console, *(f"  {line}" for line in diagnosis.remarks), "")
 
-    say(console, *(f"  - {line}" for line in evidence(diagnosis, workers)))
+    console.print(_bars("Where the time of training goes", list(step_parts(diagnosis.figures))))
+    if diagnosis.items and diagnosis.items.parts:
+        title = f"Where an item of the loader spends {diagnosis.items.seconds * 1e3:,.3g} ms"
+        console.print(_bars(title, list(item_parts(diagnosis.items))))
+    say(console, "", *(f"  - {line}" for line in evidence(diagnosis, workers)))
     if diagnosis.left_out:
         say(console, f"  - not tried, since the time was over: {'; '.join(diagnosis.left_out)}")
     if diagnosis.items and diagnosis.items.failed:
@@ -204,6 +210,42 @@ def stall_shares(diagnosis: Diagnosis) -> dict[str, float | None]:
     return {"prep_stall": diagnosis.figures.prep_stall, "fetch_stall": fetch}
 
 
+def step_parts(figures: TrainingFigures) -> Iterator[tuple[str, float]]:
+    """Yields the parts of the time of training with their shares, which add up to 1."""
+    longer = figures.step_share * figures.contention
+    yield "the model's step, as alone", figures.step_share - longer
+    yield "the step, longer than alone", longer
+    yield "waiting for batches", figures.wait_share
+    yield "starting epochs", figures.start_share
+
+
+def item_parts(items: ItemProfile) -> Iterator[tuple[str, float]]:
+    """Yields the parts of an item's time with their shares, which add up to 1."""
+    for part in items.parts[:MAX_PARTS]:
+        yield f"{part.name} in {part.where}" if part.where else part.name, part.share
+    yield "all else", 1 - sum(part.share for part in items.parts[:MAX_PARTS])
+
+
+def _bars(title: str, parts: list[tuple[str, float]]) -> Table:
+    """One bar of all the time, in pieces: each on its line, where the one before has ended."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(overflow="fold", max_width=36)
+    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+
+    start = 0.0
+    for name, share in parts:
+        end = min(start + max(share, 0.0), 1.0)
+        if share >= 0.005:
+            left = round(BAR * start)
+            # a small part is to be seen as well
+            length = max(round(BAR * end) - left, 1)
+            bar = " " * min(left, BAR - length) + "█" * length
+            table.add_row(escape(name), f"{share:.0%}", bar.ljust(BAR))
+        start = end
+    return table
+
+
 def _paces(diagnosis: Diagnosis) -> Table:
     figures = diagnosis.figures
     paces = {
@@ -214,7 +256,7 @@ def _paces(diagnosis: Diagnosis) -> Table:
     if diagnosis.one_off.cold_rate is not None:
         paces["training, cold files"] = diagnosis.one_off.cold_rate
 
-    table = Table("", "images/s", "")
+    table = Table("pace", "images/s", "")
     table.columns[1].justify = "right"
     # a loader far ahead of the model would leave the other bars too short to compare
     longest = max(figures.model, figures.together, min(figures.loader, 2 * figures.model))

@@ -16,6 +16,8 @@ def test_a_diagnosis_from_start_to_end(capsys):
     assert (
         found.verdict.name in message
         and "loader alone" in message
+        and "Where the time of training goes" in message
+        and "Where an item of the loader spends" in message
         and found.figures.loader < found.figures.model
     )
 
