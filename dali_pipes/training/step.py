@@ -131,8 +131,7 @@ def _cut(value: Any, start: int, stop: int) -> Any:
 class Readback:
     """Reads one number per step, on a GPU two steps later; the host is never further ahead.
 
-    So the host never waits for the step that it has just launched, and time inside the loader's
-    next() is time that training has lost.
+    So the host never waits for the step that it has just launched.
     """
 
     def __init__(self, device: torch.device):

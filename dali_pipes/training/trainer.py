@@ -76,7 +76,7 @@ class Trainer:
             folder,
         )
         self._meter, self._losses, self._votes = (
-            Meter(loader.stats),
+            Meter(loader.stats, fabric.device),
             Readback(fabric.device),
             RankVotes(fabric),
         )
@@ -229,7 +229,7 @@ class Trainer:
         measured = evaluation.columns() if evaluation else {}
         self.history.append(row | measured)
 
-        self._meter = Meter(self._loader.stats)
+        self._meter = Meter(self._loader.stats, self._fabric.device)
         log.epochs(self.history, self.step, self._config.epochs)
         if evaluation:
             log.classes(self._classes, evaluation.by_class, evaluation.confusion)

@@ -1,3 +1,4 @@
+import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from torch.nn.functional import cross_entropy
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, TaskConfig, TrainConfig
+from dali_pipes.training.log.meter import FETCHING, Meter
 from dali_pipes.training.network.build import build_network
 from dali_pipes.training.optimizing.recipe import build_ema, build_optimizer
 from dali_pipes.training.step import Forward, Readback, TrainStep
@@ -62,6 +64,34 @@ def test_a_step_never_waits_for_the_gpu(precision, name, clip):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert len(losses) == 5 and all(0 < loss < 100 for loss in losses)
+
+
+def slow_batches(count, seconds, busy):
+    for _ in range(count):
+        # the simulated GPU works only while somebody asks
+        event = torch.cuda.current_stream().record_event()
+        while not busy and not event.query():
+            pass
+        time.sleep(seconds)
+        yield dp.Batch(torch.zeros(4, 3, 2, 2), torch.zeros(4, dtype=torch.long), torch.arange(4))
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_wait_counts_only_while_the_gpu_has_nothing_to_do(busy):
+    meter = Meter(lambda: SimpleNamespace(**dict.fromkeys(FETCHING, 0)), torch.device("cuda"))
+    torch.cuda.synchronize()
+    meter.start()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in meter.watch(slow_batches(6, 0.1, busy)):
+            if busy:
+                torch.cuda._sleep(1_000_000_000)  # far longer than a batch takes
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    meter.stop()
+    # nothing runs before the first batch, which is waited for in any case
+    wait_s = meter.figures["wait_s"]
+    assert 0.1 <= wait_s < 0.3 if busy else wait_s > 0.4
 
 
 def test_counting_an_evaluation_never_waits_for_the_gpu():

@@ -5,6 +5,7 @@ and `sentence` says in words whether the loader or the network set the pace.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from dali_pipes.backends.base import Batch
 from dali_pipes.loader.loader import Loader
+from dali_pipes.system.gpu_clock import mark, seconds_between
 from dali_pipes.system.provenance import Provenance
 from dali_pipes.system.telemetry import cpu_seconds
 from dali_pipes.training.tasks.monitor import Monitor
@@ -26,18 +28,26 @@ MEANS = ("seconds", "wait_s", FETCHING[0])  # over the ranks, which pass these s
 class Meter:
     """Counts images, time and CPU time while batches pass through `watch`.
 
+    The host launches steps ahead of a GPU, so it may wait for a batch while the GPU still works,
+    and nothing is lost. On a GPU a wait therefore counts only for as long as the GPU, too, was
+    done with the step before and had no batch.
+
     Args:
         stats: returns the loader's statistics.
+        device: where the steps run.
 
     Attributes:
-        figures: images; loss_sum, over `losses` losses; elapsed seconds, wait_s of them for batches
-            and fetch_wait_s of these for shards; cpu_s of the process tree; fetched_bytes and
-            retries.
+        figures: images; loss_sum, over `losses` losses; elapsed seconds, wait_s of them lost to
+            waiting for batches; fetch_wait_s in which the loader waited for shards; cpu_s of the
+            process tree; fetched_bytes and retries.
     """
 
-    def __init__(self, stats: Callable[[], Any]):
+    def __init__(self, stats: Callable[[], Any], device: torch.device):
         self.figures = dict.fromkeys((*SUMS, *MEANS), 0.0)
         self._stats = stats
+        self._on_gpu = device.type == "cuda"
+        # waits that the GPU has not got to: the host's seconds, and the GPU's marks on both sides
+        self._pending: deque[tuple[float, torch.cuda.Event, torch.cuda.Event]] = deque()
         self.start()
 
     def start(self) -> None:
@@ -45,7 +55,10 @@ class Meter:
         self._cpu, self._clock, self._fetched = cpu_seconds(), time.monotonic(), self._stats()
 
     def stop(self) -> None:
-        """Adds what has passed since `start` to the figures."""
+        """Adds what has passed since `start` to the figures; the GPU has to be done by then, or is
+        waited for.
+        """
+        self._count_waits(all_of_them=True)
         cpu, clock, fetched = self._cpu, self._clock, self._fetched
         self.start()
         self.figures["cpu_s"] += self._cpu - cpu
@@ -64,16 +77,35 @@ class Meter:
             self._stats(),
         )
 
-        # the time in next() is what training waits: the step itself runs ahead (Readback)
+        ended = None  # the GPU's mark behind the step before; an epoch begins with an idle GPU
         while True:
             before = time.monotonic()
             batch = next(source, None)
             if batch is None:
                 return
 
-            self.figures["wait_s"] += time.monotonic() - before
+            waited = time.monotonic() - before
+            if ended:
+                self._pending.append((waited, ended, mark()))
+            else:
+                self.figures["wait_s"] += waited
+            self._count_waits()
             self.figures["images"] += len(batch)
+
             yield batch
+            ended = mark() if self._on_gpu else None
+
+    def _count_waits(self, all_of_them: bool = False) -> None:
+        while self._pending:
+            waited, ended, begun = self._pending[0]
+            if all_of_them:
+                begun.synchronize()
+            elif not begun.query():  # type: ignore[no-untyped-call]
+                return
+
+            # the GPU's pause is longer if the host did something else as well, such as saving
+            self.figures["wait_s"] += min(waited, seconds_between(ended, begun))
+            self._pending.popleft()
 
     def add_losses(self, losses: list[float]) -> None:
         # counted on their own, since they arrive later than their batches
@@ -92,7 +124,11 @@ class Meter:
             (figures["images"] - images) / seconds,
             (figures["losses"] - losses) / seconds,
             (figures["wait_s"] - wait_s) / seconds,
-            (self._stats().fetch_wait_s - fetched.fetch_wait_s) / seconds,
+            min(
+                self._stats().fetch_wait_s - fetched.fetch_wait_s,
+                figures["wait_s"] - wait_s,
+            )
+            / seconds,
         )
 
     def over_ranks(self, fabric: Any) -> dict[str, float]:
@@ -115,11 +151,14 @@ class Meter:
 
 def rates(figures: dict[str, float]) -> dict[str, float]:
     """Derives means and rates from the figures of `Meter.over_ranks`; shares are from 0 to 1."""
+    # a wait for shards is lost only if the batch was waited for as well
+    fetching = min(figures["fetch_wait_s"], figures["wait_s"])
+
     return {
         "loss": figures["loss_sum"] / max(figures["losses"], 1),
         "images_per_s": figures["images"] / max(figures["seconds"], 1e-9),
         "wait_share": figures["wait_s"] / max(figures["seconds"], 1e-9),
-        "fetch_wait_share": figures["fetch_wait_s"] / max(figures["seconds"], 1e-9),
+        "fetch_wait_share": fetching / max(figures["seconds"], 1e-9),
         "cpu_s_per_1000_images": figures["cpu_s"] / max(figures["images"], 1) * 1e3,
     }
 

@@ -6,7 +6,7 @@ from later import later
 
 import dali_pipes as dp
 from dali_pipes.loader.statistics import LoaderStats
-from dali_pipes.training.log.meter import Meter, rates, sentence
+from dali_pipes.training.log.meter import MEANS, SUMS, Meter, rates, sentence
 
 launching = later("dali_pipes.training.launch")
 
@@ -30,7 +30,7 @@ def slow(count, seconds):
 
 
 def test_waiting_for_batches_is_distinguished_from_using_them():
-    meter = Meter(loader_stats)
+    meter = Meter(loader_stats, torch.device("cpu"))
     meter.start()
     for _ in meter.watch(slow(5, 0.02)):
         time.sleep(0.01)
@@ -52,8 +52,17 @@ def test_waiting_for_batches_is_distinguished_from_using_them():
     assert images_per_s == pytest.approx(4 * steps_per_s)
 
 
+def test_waiting_for_shards_is_lost_only_with_the_batch():
+    figures = dict.fromkeys((*SUMS, *MEANS), 0.0) | {
+        "seconds": 10.0,
+        "wait_s": 1.0,
+        "fetch_wait_s": 4.0,
+    }
+    assert rates(figures)["fetch_wait_share"] == 0.1
+
+
 def test_a_pause_does_not_count():
-    meter = Meter(loader_stats)
+    meter = Meter(loader_stats, torch.device("cpu"))
     meter.start()
     meter.stop()
     time.sleep(0.1)
@@ -63,7 +72,7 @@ def test_a_pause_does_not_count():
 
 
 def test_figures_are_gone_on_with():
-    fabric, meter = launching.launch("fp32"), Meter(loader_stats)
+    fabric, meter = launching.launch("fp32"), Meter(loader_stats, torch.device("cpu"))
     kept = {**meter.figures, "images": 640.0, "seconds": 5.0}
     meter.load(kept, fabric)
     assert meter.over_ranks(fabric) == kept

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import torch
 
+from dali_pipes.system.gpu_clock import mark, seconds_between
 from dali_pipes.system.telemetry import cpu_seconds, queued_seconds, throttled_seconds
 from dali_pipes.tools.diagnosis.measuring.span import Span
 from dali_pipes.tools.diagnosis.measuring.training import Training
@@ -48,7 +49,7 @@ def measure_span(
         waited = time.monotonic() - asked
 
         # what the clock shows beyond this thread's own time is time in which the step was blocked
-        clock, ran, begun = time.monotonic(), _thread_seconds(), _mark(on_gpu)
+        clock, ran, begun = time.monotonic(), _thread_seconds(), mark() if on_gpu else None
         if trains and (yield batch):
             # the loop was left: what a program does between two rounds of it, such as a validation,
             # is no part of training
@@ -56,7 +57,7 @@ def measure_span(
             runs.append([])
             continue
         blocked += time.monotonic() - clock - (_thread_seconds() - ran)
-        runs[-1].append((begun, _mark(on_gpu)))
+        runs[-1].append((begun, mark() if on_gpu else None))
         waits.append(None if first else waited)
         starts += [waited] if first else []
         images += count(batch)
@@ -116,20 +117,7 @@ def gaps(marks: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
 
     All events must have happened.
     """
-    return tuple(
-        end.elapsed_time(begin) / 1e3 for (_, end), (begin, _) in itertools.pairwise(marks)
-    )
-
-
-def _mark(on_gpu: bool) -> Any:
-    """Returns an event on the current stream; it is read when the span is over, so that nothing
-    waits for it.
-    """
-    if not on_gpu:
-        return None
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()  # type: ignore[no-untyped-call]
-    return event
+    return tuple(seconds_between(end, begin) for (_, end), (begin, _) in itertools.pairwise(marks))
 
 
 def _thread_seconds() -> float:
