@@ -32,6 +32,13 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
                     solid_capstyle="butt",
                 )
             axes.plot(ratio["estimate"], row, "o", color=_colour(result, arm), markersize=9)
+            axes.annotate(
+                f"{ratio['estimate']:.2f} ×",
+                (ratio["estimate"], row),
+                (0, 8),
+                textcoords="offset points",
+                horizontalalignment="center",
+            )
 
         control = result["control"]["images_per_s"] if result["control"] else None
         if control and control["low"] is not None and control["high"] is not None:
@@ -41,6 +48,7 @@ def ratios(result: Result, arms: Sequence[str]) -> str:
         low, high = axes.get_xlim()
         if high > 4 * low > 0:  # a large gain would squeeze the ratios near 1
             _log_axis(axes)
+        axes.margins(x=0.12)  # room for the numbers
 
         _rows(axes, arms)
         axes.set_xlabel(f"× the images/s of {result['baseline']}")
@@ -163,7 +171,7 @@ def _colour(result: Result, arm: str) -> str:
 def _rows(axes: Axes, arms: Sequence[str]) -> None:
     axes.set_yticks(range(len(arms)), arms)
     # the first arm is at the top
-    axes.set_ylim(len(arms) - 0.4, -0.6)
+    axes.set_ylim(len(arms) - 0.4, -0.75)
     axes.grid(False, axis="y")
 
 

@@ -96,7 +96,9 @@ def _facts(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields what the provenance says, each group in a line."""
     for name, value in provenance.items():
         if isinstance(value, Mapping):
-            known = (f"{key} {each}" for key, each in value.items() if each is not None)
+            known = (
+                f"{key.replace('_', ' ')} {each}" for key, each in value.items() if each is not None
+            )
             yield name, ", ".join(known)
         elif isinstance(value, list):
             yield name, " ".join(map(str, value))
@@ -111,10 +113,7 @@ def _charts(
     makers = [arm for arm in measured if _makes_images(result, arm)]
 
     if others := compared(result):
-        yield (
-            ratios(result, others),
-            "Speed against the baseline: 95 % intervals. Band: the baseline against itself.",
-        )
+        yield ratios(result, others), _ratio_caption(result, others)
 
     if measured:
         rates = {arm: result["arms"][arm]["images_per_s"] for arm in measured}
@@ -144,6 +143,18 @@ def _charts(
         # a line through the spans between samples takes two of them
         if len(trial["samples"]) > 2:
             yield timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."
+
+
+def _ratio_caption(result: Result, arms: Sequence[str]) -> str:
+    """The caption of what is drawn: a quick look has neither intervals nor a control."""
+    drawn = [result["arms"][arm]["ratio"] for arm in arms]
+    caption = "Speed against the baseline"
+    if any(ratio and ratio["images_per_s"]["low"] is not None for ratio in drawn):
+        caption += ", with 95 % intervals"
+    control = result["control"]
+    if control and control["images_per_s"]["low"] is not None:
+        caption += ". Band: the baseline against itself"
+    return f"{caption}."
 
 
 def compared(result: Result) -> list[str]:

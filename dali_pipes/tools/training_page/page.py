@@ -65,7 +65,7 @@ def _headline(summary: dict[str, Any], evaluated: Sequence[dict[str, float]]) ->
     text = f"{describe((name, last[name]))} after {epochs}"
     if summary["best_epoch"] == last["epoch"]:
         return f"{text}, the best epoch"
-    return f"{text}; {describe((name, summary[best]))} after {summary['best_epoch'] + 1}"
+    return f"{text}; best {describe((name, summary[best]))}, after {summary['best_epoch'] + 1}"
 
 
 def _charts(epochs: Rows, steps: Rows) -> list[tuple[str, str]]:

@@ -101,6 +101,29 @@ def test_it_opens_offline(page):
     )
 
 
+def test_the_table_and_the_ratio_come_first(page):
+    text = page()
+    assert text.index("<table>") < text.index("<h2>") < text.index("<figure>")
+    assert ">2.00 ×</text>" in text
+
+
+def test_captions_are_of_what_is_drawn(page):
+    interval = {"estimate": 2.0, "low": 1.9, "high": 2.1, "claim": "faster"}
+    single = interval | {"low": None, "high": None}
+    captions = []
+    for ratio, control in ((interval, interval), (interval, None), (single, None)):
+        arms = made_result(2000.0)["arms"]
+        arms["dali"]["ratio"] = dict.fromkeys(arms["dali"]["ratio"], ratio)
+        control = control and dict.fromkeys(arms["dali"]["ratio"], control)
+        text = page(arms=arms, control=control)
+        captions.append(re.search(r"<figcaption>(Speed.*?)</figcaption>", text)[1])
+    assert captions == [
+        "Speed against the baseline, with 95 % intervals. Band: the baseline against itself.",
+        "Speed against the baseline, with 95 % intervals.",
+        "Speed against the baseline.",
+    ]
+
+
 def test_it_shows_every_picture_that_is_promised(page):
     tags = Tags(page())
     # ratios, images/s, CPU, waits, and a timeline for each arm
