@@ -377,7 +377,7 @@ def test_no_library_misses_another(ask):
 
 def test_size_and_start(engine, image, run, ask, capfd):
     """Where the bytes are, and how long the first batch takes, as runs/container.json;
-    docs/deploy.md tells both.
+    docs/benchmarks/image_2026-11-21/README.md tells both.
     """
     folders = "/opt/venv/lib/python3*/site-packages/nvidia/* /opt/venv/lib/python3*/site-packages/*"
     listed = ask("sh", "-c", f"du -s --block-size=1000000 {folders}")
