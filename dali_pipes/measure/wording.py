@@ -24,6 +24,8 @@ CAVEATS = {
         "those of its disk or network."
     ),
 }
+# the arms that are a DataLoader of the user's: of a function, and of a program
+USERS = ("DataLoaderConfig", "ProgramLoaderConfig")
 
 
 def caveats(result: Result) -> list[str]:
@@ -60,7 +62,7 @@ def headline(result: Result) -> str:
     # a user's DataLoader does not follow the plan, so the agreement does not have its pixels
     equal = (
         _does_its_work
-        if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig"
+        if result["work"].get("loaders", {}).get(baseline, {}).get("kind") in USERS
         else same_work
     )
 
