@@ -117,7 +117,7 @@ def commands(page):
         line
         for language, block in BLOCK.findall(text)
         if language == "bash"
-        for line in block.splitlines()
+        for line in block.replace("\\\n", "").splitlines()
     ]
     lines += re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
     for line in lines:
