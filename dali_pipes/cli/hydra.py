@@ -10,7 +10,7 @@ one line: `explain.py` writes Hydra's and OmegaConf's, `spelling.py` those of ou
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from dali_pipes.cli.messages import (
 )
 from dali_pipes.cli.overrides import expand_home, spell
 from dali_pipes.cli.spelling import explain_in_options
+from dali_pipes.cli.sweep import is_sweep, search_mode
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, DaliPipesError
 
@@ -87,7 +88,7 @@ def run(name: str, job: Callable[[Any], None], description: str) -> None:
     line = CommandLine(name, prepare_words(words, name), users)
     sys.argv[1:] = line.words  # Hydra reads them there
 
-    task = _Run(line, job)
+    task = _Run(line, job, os.getpid())
     start = hydra.main(
         version_base="1.3", config_path=str(users or conf_folder()), config_name=name
     )
@@ -104,6 +105,9 @@ def run(name: str, job: Callable[[Any], None], description: str) -> None:
         if isinstance(error, OSError) and error.filename is not None:
             stop_once(explain_file_error(error))
         stop_once(explain_mistake(error, line))
+    if task.failed:
+        failed = f"{len(task.failed)} of {task.started} runs of the sweep failed"
+        stop(f"{failed}: {', '.join(task.failed)}")
 
 
 @dataclass
@@ -111,12 +115,17 @@ class _Run:
     """One run of a job; a sweep calls it several times.
 
     Attributes:
+        process: the process that started the sweep, and runs its jobs unless a cluster does.
+        started, failed: how many runs there were so far, and the numbers of those that failed.
         composed: whether the options are known to be right. Until then errors are the same on all
             ranks, and only the first of a machine reports them.
     """
 
     line: CommandLine
     job: Callable[[Any], None]
+    process: int
+    started: int = 0
+    failed: list[str] = field(default_factory=list)
     composed: bool = False
 
     def call(self, config: DictConfig) -> Any:
@@ -126,17 +135,34 @@ class _Run:
         # here, since Hydra has set up logging just before
         print_warnings_on_stderr()
 
+        self.started += 1
         try:
             options = self._read_options(config)
             self.composed = True
             _make_named_sources(options)
             return self.job(options)
         except DaliPipesError as error:
-            self._stop(explain_in_options(error, self.line.job, config), error.status)
+            message = explain_in_options(error, self.line.job, config)
+            if not self._goes_on(error):
+                self._stop(message, error.status)
+            number = str(HydraConfig.get().job.num)
+            own = [each for each in HydraConfig.get().overrides.task if each not in self.line.words]
+            print(f"error: run {number} ({', '.join(own)}): {message}", file=sys.stderr)
+            self.failed.append(number)
+            return None
         except OmegaConfBaseException as error:
             self._stop(explain_mistake(error, self.line))
         except OSError as error:
             stop(explain_file_error(error, config.get("out")))
+
+    def _goes_on(self, error: DaliPipesError) -> bool:
+        """Returns whether a sweep goes on after a run that failed."""
+        # a search needs a value, and a job of a cluster fails by itself
+        if not is_sweep() or search_mode() or os.getpid() != self.process:
+            return False
+        # an option that is wrong before any run has succeeded is wrong in all of them
+        succeeded = self.started > len(self.failed) + 1
+        return succeeded or not isinstance(error, ConfigError)
 
     def _read_options(self, config: DictConfig) -> Any:
         """Returns the options as the job's dataclass."""

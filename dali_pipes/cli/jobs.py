@@ -49,6 +49,9 @@ def train(config: Any) -> float | None:
         folder = train(config, job_folder(), mode)
     except TrainingError as error:
         if mode is None:
+            # the page of the sweep names this run, too
+            if sweep := sweep_folder():
+                write_sweep(sweep)
             raise
         # a search goes on: nothing is worse than a run that cannot be finished
         say(console, f"error: {error}")
