@@ -161,7 +161,7 @@ def _add_gpu(axes: Axes, samples: Sequence[Sample], at: np.ndarray) -> None:
             right = axes.twinx()
             right.plot(*zip(*seen, strict=True), style, color=INK, linewidth=1.5)
             right.set_ylim(0, 105)
-            right.set_ylabel("GPU %  (dotted: JPEG)")
+            right.set_ylabel("GPU %")
 
 
 def _colour(result: Result, arm: str) -> str:

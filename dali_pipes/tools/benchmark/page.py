@@ -142,7 +142,10 @@ def _charts(
         trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
         # a line through the spans between samples takes two of them
         if len(trial["samples"]) > 2:
-            yield timeline(result, trial), f"{arm}, its median trial; shaded: what was measured."
+            caption = f"{arm}, its median trial; shaded: what was measured"
+            if any(sample["gpus"] for sample in trial["samples"]):
+                caption += "; dashes: the GPU, dots: its JPEG engine"
+            yield timeline(result, trial), f"{caption}."
 
 
 def _ratio_caption(result: Result, arms: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from dali_pipes.training.log.log import describe
 
 TEMPLATE = Path(__file__).with_name("sweep.html")
 _CURVES = 6  # runs whose curves are drawn: more would hide each other
+_LETTERS = 40  # of a run's options in a legend, at most
 _LOGARITHMIC = 20.0  # an option whose greatest value is so many times its least is drawn so
 
 
@@ -173,7 +174,12 @@ def _charts(
     """Returns the charts of runs that have ended, the best first, each with its caption."""
     name = measured.replace("_", " ")
     charts = []
-    curves = [(run.label, _curve(run, measured)) for _, run in compared[:_CURVES]]
+    shown = [run for _, run in compared[:_CURVES]]
+    # the table has what a run was given
+    is_long = any(len(run.label) > _LETTERS for run in shown)
+    curves = [
+        (f"run {run.folder.name}" if is_long else run.label, _curve(run, measured)) for run in shown
+    ]
     if any(len(at) > 1 for _, (at, _) in curves):
         charts.append((svg("runs", _draw_curves(curves, name), 3.0), f"{name} by epoch."))
     if len(varied) == 1 and len(points := _points(compared, varied[0])) > 1:

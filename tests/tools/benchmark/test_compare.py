@@ -5,47 +5,10 @@ from xml.etree import ElementTree
 
 import pytest
 from later import later
-from made_up import trial
+from made_up_runs import made_result
 from rich.console import Console
 
-from dali_pipes.measure.figures import result_figures
-
 results = later("dali_pipes.tools.benchmark.compare")
-
-
-def made_result(rate=1000.0, **work):
-    trials = [
-        *(trial("torch", number) for number in range(1, 6)),
-        *(trial("dali", number, rate=rate) for number in range(1, 6)),
-    ]
-    found = result_figures(trials, ["torch", "dali"], "torch")
-    arms = {
-        arm: {"failed": None, "skipped": None} | figures for arm, figures in found["arms"].items()
-    }
-    work = {
-        "batch_size": 64,
-        "workload": "loader",
-        "model": None,
-        "corun": 1,
-        "epoch": 5000,
-        "transform": {"kind": "TrainTransform", "size": 224},
-    } | work
-    hardware = {"cpu": "A CPU", "gpu": None}
-    data = {"fingerprint": "abc", "images": 125}
-    return {
-        "schema": results.SCHEMA,
-        "baseline": "torch",
-        **found,
-        "arms": arms,
-        "work": work | {"loaders": {}},
-        "protocol": {"pairs": 5, "cpus": 2},
-        "provenance": {
-            "date": "2026-11-21T10:00:00+00:00",
-            "hardware": hardware,
-            "data": data,
-            "overrides": [],
-        },
-    }
 
 
 @pytest.fixture

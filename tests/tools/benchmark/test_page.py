@@ -1,27 +1,12 @@
-import json
 import re
 from functools import cache
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 from later import later
-from made_up import gpu, trial
-from PIL import Image
-from test_compare import made_result
+from made_up_runs import made_result, save_benchmark
 
 pages = later("dali_pipes.tools.benchmark.page")
-
-
-AGREEMENT = {
-    "images": 128,
-    "max": 9.0,
-    "mean": 0.16,
-    "p99": 1.0,
-    "same_ids": True,
-    "reference": "torch",
-    "arms": {"dali": {}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -35,44 +20,10 @@ def page(tmp_path_factory):
         return write()
 
     def write(**changes):
-        tmp_path = tmp_path_factory.mktemp("run")
-        result = made_result(2000.0) | {
-            "agreement": AGREEMENT,
-            "workers": {},
-            "not_measured": {"throttled_s": "no cgroup (v2)"},
-        }
-        result["work"]["loaders"] = {
-            "torch": {"kind": "TorchConfig"},
-            "dali": {"kind": "DaliConfig"},
-        }
-        result["arms"]["broken"] = {"failed": "arm broken: </h1><script>$x", "skipped": None}
-        result |= changes
-        (tmp_path / "trials").mkdir()
-        (tmp_path / "samples").mkdir()
-        for number in range(1, 6):
-            gpus = [[gpu(0.2 * at)] for at in range(4)]
-            for made in (
-                trial("torch", number),
-                trial("dali", number, rate=2000.0, gpus=gpus),
-                trial("broken", number),
-            ):
-                (tmp_path / f"trials/{number}_round_{number}_{made['arm']}.json").write_text(
-                    json.dumps(made)
-                )
-        # a control of an arm whose name looks like a trial of a round
-        (tmp_path / "trials/9_control_1_torch_round_1_x.json").write_text("not for the page")
-        for name in [
-            f"{arm}_{number}{kind}"
-            for arm in ("torch", "dali")
-            for number in range(3)
-            for kind in ("", "_difference")
-        ]:
-            Image.fromarray(np.full((224, 224, 3), 99, np.uint8)).save(
-                tmp_path / f"samples/{name}.png"
-            )
-        (tmp_path / "result.json").write_text(json.dumps(result))
-        pages.write_page(tmp_path)
-        return (tmp_path / "report.html").read_text()
+        folder = tmp_path_factory.mktemp("run")
+        save_benchmark(folder, **changes)
+        pages.write_page(folder)
+        return (folder / "report.html").read_text()
 
     return lambda **changes: write(**changes) if changes else written()
 
@@ -122,6 +73,13 @@ def test_captions_are_of_what_is_drawn(page):
         "Speed against the baseline, with 95 % intervals.",
         "Speed against the baseline.",
     ]
+
+
+def test_the_caption_of_a_timeline_names_the_gpu_s_lines_where_there_are_any(page):
+    captions = re.findall(r"<figcaption>(.*?median trial.*?)</figcaption>", page())
+    shaded = "its median trial; shaded: what was measured"
+    lines = "; dashes: the GPU, dots: its JPEG engine."
+    assert captions == [f"torch, {shaded}.", f"dali, {shaded}{lines}"]
 
 
 def test_it_shows_every_picture_that_is_promised(page):

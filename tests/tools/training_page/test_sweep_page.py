@@ -30,6 +30,20 @@ def run(sweep, name, overrides, values=None, *, monitor="top1", mode="max", ende
     (folder / "report.html").write_text("")
 
 
+def test_long_options_leave_the_legend_of_curves_to_the_names_of_runs(tmp_path):
+    """They would run out of the chart."""
+    for number in range(2):
+        run(tmp_path / "short", str(number), [f"seed={number}"], [0.1, 0.2])
+        long = [f"model.name=a_network_with_a_long_name_{number}", f"seed={number}"]
+        run(tmp_path / "long", str(number), long, [0.1, 0.2])
+    short, long = (
+        (write_sweep(tmp_path / name), (tmp_path / name / "report.html").read_text())[1]
+        for name in ("short", "long")
+    )
+    assert ">seed=1</text>" in short and ">run 1</text>" not in short
+    assert ">run 1</text>" in long and "a_long_name_1, seed=1</text>" not in long
+
+
 def table(sweep):
     with (sweep / "sweep.csv").open(newline="") as file:
         return list(csv.DictReader(file))
