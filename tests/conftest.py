@@ -32,7 +32,8 @@ from dali_pipes.data.demo import PATTERNS, draw_image
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")
 LEFT_OUT = pytest.StashKey[int]()
 STATUS = pytest.StashKey[int]()
-LONG = ("slow", "cluster", "container")  # marks of tests that take far longer than others
+# marks of tests that take far longer than others
+LONG = ("slow", "browser", "cluster", "container")
 
 settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")
