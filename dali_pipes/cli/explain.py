@@ -48,6 +48,8 @@ from dali_pipes.cli.spelling import nested_options
 _HELP = "--help shows the options"
 _PARSER = OverridesParser.create()
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # to another option, in a value
+# of a ConfigCompositionException of hydra/_internal/defaults_list.py
+_MULTIPLE = re.compile(r"Multiple values for ([^.\s]+)\.")
 _TAKES: dict[type, str] = {
     IntegerNode: "whole numbers",
     FloatNode: "numbers",
@@ -186,6 +188,18 @@ def _explain_group(error: BaseException, line: CommandLine) -> str | None:
     return f"there are no options {group}=NAME for this job{meant}; {_HELP}"
 
 
+def _explain_added_group(error: BaseException, line: CommandLine) -> str | None:
+    """A group that the job has already, with a + before it, as many projects write experiments."""
+    if type(error) is not ConfigCompositionException:
+        return None
+    if not (found := _MULTIPLE.match(str(error))):
+        return None
+
+    group = found[1]
+    word = next((word for word in line.words if word.startswith((f"+{group}=", f"++{group}="))), "")
+    return word and f"{word}: this job has {group} already; write {word.lstrip('+')}"
+
+
 def _find_foreign_group(line: CommandLine, known: Sequence[str]) -> str | None:
     """Returns the first group on the command line that is not a known one."""
     loader = GlobalHydra.instance().config_loader()
@@ -295,6 +309,7 @@ _EXPLANATIONS: tuple[Callable[[BaseException, CommandLine], str | None], ...] = 
     _explain_word,
     _explain_name,
     _explain_reference,
+    _explain_added_group,
     _explain_group,
     _explain_choice,
     _explain_commas,

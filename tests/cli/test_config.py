@@ -10,7 +10,7 @@ import gpu_check.config
 import pytest
 from gpu_check.config import GpuCheckConfig
 from hydra import initialize_config_dir
-from hydra.errors import ConfigCompositionException
+from hydra.errors import ConfigCompositionException, MissingConfigException
 
 import dali_pipes as dp
 from dali_pipes.cli.conf import register
@@ -101,6 +101,20 @@ def test_every_file_in_conf_is_known():
 @pytest.mark.parametrize("job", JOBS)
 def test_jobs_compose_into_their_schema(job):
     assert isinstance(composed(job), JOBS[job])
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_choice_that_does_not_exist_is_left_out_without_a_word(group):
+    places = {
+        job: re.findall(rf"^  - (?:optional )?({group}(?:@[\w.]+)?):", text, re.MULTILINE)
+        for job in jobs_of(group)
+        if (text := (CONF / f"{job}.yaml").read_text())
+    }
+    assert any(places.values())
+    for job, named in places.items():
+        for place in named:
+            with pytest.raises(MissingConfigException, match=f"{group}/no_such"):
+                composed(job, f"{place}=no_such")
 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)

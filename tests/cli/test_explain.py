@@ -51,6 +51,18 @@ def test_an_option_that_a_group_has_not(mistake):
     )
 
 
+@pytest.mark.parametrize("word", ["+experiment=quick", "+model=resnet18"])
+def test_a_group_that_is_there_is_not_added(mistake, word):
+    group = word.partition("=")[0][1:]
+    message = f"{word}: this job has {group} already; write {word[1:]}"
+    assert mistake("train", word, "data=demo") == message
+
+
+@pytest.mark.parametrize("word", ["experiment=quik", "cluster=slum"])
+def test_an_experiment_or_a_cluster_that_does_not_exist(mistake, word):
+    assert mistake("train", word, "data=demo").startswith(f"there is no {word}; did you mean ")
+
+
 def test_a_mistake_in_a_file_names_it(mistake):
     files = {"experiment/mine.yaml": "# @package _global_\nbatch_size: many\n"}
     line = mistake("preview", "experiment=mine", files=files)

@@ -9,6 +9,7 @@ from torch import nn
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.plan.transforms import views_of
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.network.build import build_network, find_head, freeze
 from dali_pipes.training.network.weights import describe_pixels, find_weights, fit_weights
@@ -41,9 +42,21 @@ def start_task(config: TrainConfig, manifest: Manifest, resumes: bool = False) -
     """
     torch.manual_seed(config.seed)
     if config.function:
-        return Start(make_own(config, manifest), [])
+        task = make_own(config, manifest)
+        return Start(task, _explain_views(config, task))
     network, said = _start_network(config, manifest, resumes)
     return Start(build_supervised(config, manifest, network), said)
+
+
+def _explain_views(config: TrainConfig, task: Task) -> list[str]:
+    """Returns what the log says of the views that validation does not have."""
+    several = [len(views_of(each)) > 1 for each in (config.transform, config.eval_transform)]
+    if several != [True, False] or config.eval_with != "eval_transform" or not task.evaluates:
+        return []
+    return [
+        "Note: evaluate() gets the images of eval_transform, in batch.images, and no batch.views; "
+        "eval_with=transform evaluates on views"
+    ]
 
 
 def _start_network(

@@ -281,12 +281,20 @@ def test_a_task_of_the_users_trains_on_views(own, config, run, tmp_path, monkeyp
     summary, again = check_resumes(own, run, tmp_path, monkeypatch)
     assert summary["val_loss"] == pytest.approx(again["val_loss"]) and summary["best_val_loss"]
     assert np.isfinite(summary["mean"])
+    assert "batch.views" not in (tmp_path / "run/train.log").read_text()
     path = str(tmp_path / "run/last.pt")
     assert run(own(eval_only=True, checkpoint=path))["loss"] == pytest.approx(again["val_loss"])
     with pytest.raises(
         CheckpointError, match="of function=own_task:make, and function is not given"
     ):
         training.train(config(eval_only=True, checkpoint=path))
+
+
+def test_validation_without_views_is_said_at_the_start(own, tmp_path):
+    with pytest.raises(KeyError, match="global"):  # a fault of the task's own keeps its traceback
+        training.train(own(eval_with="eval_transform"))
+    log = (tmp_path / "run/train.log").read_text()
+    assert "no batch.views; eval_with=transform evaluates on views" in " ".join(log.split())
 
 
 def test_a_task_without_evaluation_is_any_object_with_modules(own, run, tmp_path):
