@@ -18,7 +18,7 @@ from browser import (  # noqa: F401  browser is a fixture
     leave_out,
 )
 from later import later
-from made_up_runs import made_result, save_benchmark, save_sweep, save_training
+from made_up_runs import made_result, save_benchmark, save_migration, save_sweep, save_training
 
 benchmark = later("dali_pipes.tools.benchmark.page")
 training = later("dali_pipes.tools.training_page.page")
@@ -100,6 +100,8 @@ def pages(tmp_path_factory):
     for name, changes in {"benchmark": {}, "migration of one round": one_round()}.items():
         (root / name).mkdir()
         save_benchmark(root / name, **changes)
+        if changes:
+            save_migration(root / name)
         benchmark.write_page(root / name)
     save_training(root / "training")
     training.write_page(root / "training")

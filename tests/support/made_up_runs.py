@@ -96,6 +96,24 @@ def save_benchmark(folder: Path, **changes) -> None:
     (folder / "result.json").write_text(json.dumps(result))
 
 
+def save_migration(folder: Path) -> None:
+    """What dali-pipes migrate saves beside the files of a comparison."""
+    long = "RandomResizedCrop(size=(96, 96), scale=(0.08, 1.0), interpolation=bilinear)"
+    steps = [{"text": long, "by": "TrainTransform: size=96, scale=(0.08, 1.0), bilinear"}]
+    refused = [{"text": "<lambda> & more", "by": "REFUSED: a function of your own"}]
+    common = {"text": "a DataLoader of 200 samples of ImageFolder", "unmeasured": ""}
+    loaders = [
+        {"number": 1, "place": "my_train.py:6", "trains": True, "steps": steps, "refusal": ""}
+        | {"compared": "the largest distance of distributions is 0.082", **common},
+        {"number": 2, "place": "my_train.py:9", "trains": False, "steps": refused}
+        | {"refusal": "it has a function of your own", "compared": "", **common},
+    ]
+    diff = f"--- my_train.py\n+++ my_train.py\n-loader = {'a' * 300}\n+loader = dp.from_torch(x)\n"
+    migration = {"program": ["my_train.py"], "seconds_before_training": 1.0, "loaders": loaders}
+    migration |= {"diff": diff, "notes": ["Lightning: see docs/integrations.md"]}
+    (folder / "migration.json").write_text(json.dumps(migration))
+
+
 def save_training(folder: Path, classes: int = 12) -> None:
     """The files of a run with an evaluation of each epoch, and names as people give them."""
     ends = ("großer Hund", "дом", "a class of a very long name")
@@ -109,8 +127,13 @@ def save_training(folder: Path, classes: int = 12) -> None:
         found = {"truth": name, "found": f"{names[number // 2]} 53%", "right": number == 0}
         examples.append({"picture": f"examples/{number}.webp", "name": f"/a/{name}.jpg"} | found)
 
+    # all images of a class are taken for one, or they scatter
     matrix = [
-        {"class": name, **{other: max(0, 9 - 3 * abs(at - row)) for at, other in enumerate(names)}}
+        {"class": name}
+        | {
+            other: max(0, 9 - (9, 3)[row % 2] * abs(at - row // 2))
+            for at, other in enumerate(names)
+        }
         for row, name in enumerate(names)
     ]
     epochs = [

@@ -1,7 +1,7 @@
 """Makes a result into one self-contained HTML page.
 
 `write_page` reads what a run has saved in its folder, has the charts drawn (charts.py), and fills
-page.html.
+page.html. In the folder of `dali-pipes migrate -- PROGRAM` it finds a migration as well.
 """
 
 import json
@@ -78,6 +78,7 @@ def write_page(folder: Path) -> None:
             *notes(result),
         ],
         charts=list(_charts(result, trials, measured)),
+        migration=_migration(folder),
         figures=(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
         more=_details_table(result, measured),
         samples=list(_samples(result, folder / "samples")),
@@ -90,6 +91,16 @@ def write_page(folder: Path) -> None:
     )
 
     (folder / "report.html").write_text(page)
+
+
+def _migration(folder: Path) -> dict[str, Any]:
+    """What becomes of the DataLoaders of a program, as dali-pipes migrate has saved it; without any
+    if the run is none of a program.
+    """
+    file = folder / "migration.json"
+    if not file.exists():
+        return {"loaders": [], "diff": "", "notes": []}
+    return cast(dict[str, Any], json.loads(file.read_text()))
 
 
 def _facts(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 from later import later
-from made_up_runs import made_result, save_benchmark
+from made_up_runs import made_result, save_benchmark, save_migration
 
 pages = later("dali_pipes.tools.benchmark.page")
 
@@ -56,6 +56,21 @@ def test_the_table_and_the_ratio_come_first(page):
     text = page()
     assert text.index("<table>") < text.index("<h2>") < text.index("<figure>")
     assert ">2.00 ×</text>" in text
+
+
+def test_the_page_of_a_program_has_what_carries_out_its_steps_and_the_change(page, tmp_path):
+    save_benchmark(tmp_path)
+    save_migration(tmp_path)
+    pages.write_page(tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    assert "DataLoader 1, my_train.py:6, which trains" in text
+    assert "<td>TrainTransform: size=96" in text and "Compared with your loader: the larg" in text
+    assert "&lt;lambda&gt; &amp; more<td class=refused>REFUSED" in text
+    assert "It stays as it is: it has a function of your own" in text
+    assert "+loader = dp.from_torch(x)" in text and "docs/integrations.md" in text
+    # the ratio is before all of it
+    assert text.index("<td>2.00 [2.00, 2.00]") < text.index("DataLoader 1")
+    assert "DataLoader 1" not in page()
 
 
 def test_captions_are_of_what_is_drawn(page):
