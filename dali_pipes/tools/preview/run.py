@@ -17,7 +17,7 @@ import matplotlib
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 from rich.console import Console
 
 from dali_pipes.backends.base import Batch, Ragged
@@ -276,7 +276,7 @@ def _cover(image: Image.Image, where: NDArray[np.bool_], color: str) -> None:
 
 
 def _write(image: Image.Image, place: tuple[float, float], text: str, color: str) -> None:
-    """Writes white text on a ground of this color, at `place` or as near as the image has room.
+    """Writes text on a ground of this color, at `place` or as near as the image has room.
 
     A small image gets no text.
     """
@@ -287,7 +287,15 @@ def _write(image: Image.Image, place: tuple[float, float], text: str, color: str
     left = max(0, min(round(place[0]), image.width - width))
     top = max(0, min(round(place[1]), image.height - _LINE))
     drawn.rectangle((left, top, left + width - 1, top + _LINE - 2), color)
-    drawn.text((left + 2, top), text, "white", _font())
+    drawn.text((left + 2, top), text, _ink(color), _font())
+
+
+def _ink(color: str) -> str:
+    """Returns black or white, whichever has more contrast to this color: 4.5 to 1 or more."""
+    parts = np.array(ImageColor.getrgb(color)[:3]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ [0.2126, 0.7152, 0.0722]
+    return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
 
 
 def _name_label(label: torch.Tensor, classes: list[str]) -> str:

@@ -62,7 +62,20 @@ def test_boxes_keypoints_and_names_lie_where_they_are(scale):
     named = np.asarray(picture)[
         round(50 * factor) - 14 : round(50 * factor), side + GAP + round(40 * factor) :
     ][:, :20]
-    assert (named == ORANGE).all(-1).mean() > 0.4 and (named.min(-1) > 150).any()
+    assert (named == ORANGE).all(-1).mean() > 0.4 and (named.max(-1) < 50).any()
+
+
+def test_names_are_black_or_white_whichever_is_plainer_on_their_color():
+    """Orange is too pale for white letters, and blue too dark for black ones."""
+
+    def letters(label):
+        box = {"boxes": ragged([1], [40, 50, 100, 120], 4)}
+        box["box_labels"] = ragged([1], [label], dtype=torch.int64)
+        picture = np.asarray(draw(batch(1, targets=box), TRANSFORM, ["cat", "dog"]))
+        named = picture[36:50, 40:70]
+        return (named.min(-1) > 240).any(), (named.max(-1) < 15).any()
+
+    assert letters(0) == (True, False) and letters(1) == (False, True)
 
 
 def test_masks_cover_what_they_are_of():
