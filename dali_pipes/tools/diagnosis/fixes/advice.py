@@ -27,7 +27,8 @@ _REMEDIES = {
     "decode": ("prepare the images once, smaller: dali-pipes prepare resize=256", (1.2, 4.0)),
 }
 # A step that has slept runs slower than one that has not: its caches are cold, and its core's clock
-# has gone down. So taking the wait out gained 47 where the wait alone was 9 (docs/diagnose.md).
+# has gone down. So taking the wait out gained 47 where the wait alone was 9
+# (docs/benchmarks/askers_programs_cpu_2cores_2026-11-25/table.md).
 _AFTER_A_WAIT = 8.0
 _GAIN_ERROR = 0.25  # relative error of such a calculation
 
