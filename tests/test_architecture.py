@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -92,6 +93,7 @@ KNOWN = {dotted(module) for module in MODULES}
 PATH = re.compile(r"(?:from )?([\w.]+?)(?:(:\w+)|( import .*))?")
 
 
+@cache
 def imports(module: Path) -> list[str]:
     """What a module imports, also inside functions, for types alone, and by strings."""
     tree, found = ast.parse(module.read_text()), []
