@@ -27,6 +27,7 @@ _PACKAGES = (
     "timm.data.random_erasing",
     "albumentations",
 )
+_PREFIXES = tuple(f"{package}." for package in _PACKAGES)
 # whose code the transforms' methods are; a decorator may be of torch
 _LIBRARIES = ("torchvision", "timm", "albumentations", "albucore", "torch", "dali_pipes")
 _METHODS = ("__call__", "forward")
@@ -87,7 +88,7 @@ def _classes() -> set[type]:
     modules = [
         module
         for name, module in list(sys.modules.items())
-        if module and any(f"{name}.".startswith(f"{package}.") for package in _PACKAGES)
+        if module and f"{name}.".startswith(_PREFIXES)
     ]
     return {
         value
@@ -107,7 +108,7 @@ def is_library_code(method: Any) -> bool:
 
 
 def is_transform_class(kind: type) -> bool:
-    return any(f"{kind.__module__}.".startswith(f"{package}.") for package in _PACKAGES)
+    return f"{kind.__module__}.".startswith(_PREFIXES)
 
 
 def _telling(method: Callable[..., Any], own: OwnSteps) -> Callable[..., Any]:
