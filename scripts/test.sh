@@ -65,40 +65,49 @@ simulated_soon() {
 }
 
 lint() {
-  step ruff check .
-  step ruff format --check .
-  step mypy
+  step ruff check . && step ruff format --check . && step mypy
 }
 
 # Warnings are errors: links that lead nowhere, docstrings that are not understood, pages in no chapter.
 book() { step sphinx-build -W --keep-going -q -E docs book; }
 
-# The tests of the image run beside all others: they wait for the disk, to which the build writes 30 GB.
-both() {
-  local log status=0 image
+# Runs a function beside a command, and shows what it wrote when both have ended.
+beside() {
+  local function=$1 log status=0 job
+  shift
   log=$(mktemp)
-  step pytest -n 0 -m "container and not release" >"$log" 2>&1 &
-  image=$!
-  step pytest -m "not alone and not container and not release" || status=$?
-  wait "$image" || status=$?
+  "$function" >"$log" 2>&1 &
+  job=$!
+  "$@" || status=$?
+  wait "$job" || status=$?
   cat "$log"
   rm "$log"
   return $status
 }
 
+# These wait for the disk: the image writes 30 GB to it, and the environment 9 GB.
+image_and_newest() {
+  step pytest -n 0 -m "container and not release" $(files_with container)
+  setup dev-newest
+}
+
+# The files of tests with a mark: importing all others takes half a minute.
+files_with() {
+  grep -rl --include="test_*.py" "mark\.$1" tests
+}
+
 all() {
   # what opens pages in Chromium is skipped on other machines; FAIL_WITHOUT_BROWSER=0 skips it here as well
   export FAIL_WITHOUT_BROWSER=${FAIL_WITHOUT_BROWSER:-1}
-  lint
-  book
-  both
-  step pytest -n 0 -m "alone and not release"  # they measure what the machine does
+  beside book lint
+  beside image_and_newest step pytest -m "not alone and not container and not release"
+  step pytest -n 0 -m "alone and not release" $(files_with alone)  # they measure what the machine does
   simulated -m "needs_cuda and not gpu_pixels and not alone and not release"
   # one arena of malloc: those of threads that come and go stay in pieces, and memory seems to leak
   # (and what other tests have left in a process is counted as grown)
   local alone="needs_cuda and not gpu_pixels and alone and not release"
-  MALLOC_ARENA_MAX=1 simulated -n 0 -m "$alone" -k "failed_pipeline"
-  simulated -n 0 -m "$alone" -k "not failed_pipeline"
+  MALLOC_ARENA_MAX=1 simulated -n 0 -m "$alone" -k "failed_pipeline" $(files_with alone)
+  simulated -n 0 -m "$alone" -k "not failed_pipeline" $(files_with alone)
   contracts newest
 }
 
