@@ -3,11 +3,13 @@
 import contextlib
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 # before MKL's first use: what launch() does comes too late in a process of tests
 os.environ.setdefault("MKL_CBWR", "AUTO")
@@ -32,6 +34,9 @@ from dali_pipes.data.demo import PATTERNS, draw_image
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")
 LEFT_OUT = pytest.StashKey[int]()
 STATUS = pytest.StashKey[int]()
+RUNNING = pytest.StashKey[ModuleType]()
+TESTS = str(Path(__file__).parent)
+FILES: dict[str, ModuleType] = {}  # the files of tests that were collected, by the module's name
 # marks of tests that take far longer than others
 LONG = ("slow", "browser", "cluster", "container")
 
@@ -75,6 +80,26 @@ def pytest_collection_finish():
     # what is frozen is never collected, and the simulated GPU ends before the interpreter does
     if "SIMULATED_GPU" not in os.environ:
         gc.freeze()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("test_") and str(getattr(module, "__file__", "")).startswith(TESTS):
+            FILES[name] = module
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Of all files of tests only the test's own is a module, and those that it names. A program has
+    no others, and `from_torch` looks through whatever the modules of a program hold.
+    """
+    own = getattr(item, "module", None)
+    if own is None or item.config.stash.get(RUNNING, None) is own:
+        return
+    item.config.stash[RUNNING] = own
+    named = {own.__name__, *re.findall(r"\btest_\w+", item.path.read_text())}
+    for name, module in FILES.items():
+        if name in named:
+            sys.modules[name] = module
+        else:
+            sys.modules.pop(name, None)
 
 
 @pytest.hookimpl(trylast=True)
