@@ -58,12 +58,13 @@ def openers_patched() -> Iterator[None]:
                 if isinstance(function, FunctionType) and _is_at_home(function, torchvision):
                     undo += _patch(function, partial(opener, name))
         if opencv := sys.modules.get("cv2"):
-            for name, reader in _OPENCV.items():
-                # one of Python is not OpenCV's, as above
-                if not isinstance(function := getattr(opencv, name), FunctionType):
-                    undo += _patch_everywhere(function, reader)
+            readers = [(getattr(opencv, name), reader) for name, reader in _OPENCV.items()]
+            # one of Python is not OpenCV's, as above
+            undo += _patch_everywhere(
+                *(each for each in readers if not isinstance(each[0], FunctionType))
+            )
         if accimage := sys.modules.get("accimage"):
-            undo += _patch_everywhere(accimage.Image, _refuse_accimage)
+            undo += _patch_everywhere((accimage.Image, _refuse_accimage))
 
         yield
     finally:
@@ -79,7 +80,7 @@ def _patch(function: Any, opener: Opener) -> list[Callable[[], None]]:
     """Patches a function in its code, or if it is no plain function of Python, where it stands."""
     if isinstance(function, FunctionType) and not function.__code__.co_freevars:
         return [_patch_code(function, opener)]
-    return _patch_everywhere(function, opener)
+    return _patch_everywhere((function, opener))
 
 
 def _patch_code(function: Any, opener: Opener) -> Callable[[], None]:
@@ -105,8 +106,25 @@ def _patch_code(function: Any, opener: Opener) -> Callable[[], None]:
     return partial(setattr, function, "__code__", code)
 
 
-def _patch_everywhere(function: Any, opener: Opener) -> list[Callable[[], None]]:
-    """Replaces a function that is not Python's in every module that has it as a global."""
+def _patch_everywhere(*openers: tuple[Any, Opener]) -> list[Callable[[], None]]:
+    """Replaces functions that are not Python's in every module that has them as globals."""
+    # one pass for all of them: it goes over the globals of all libraries
+    replaced = {
+        id(function): (function, _telling(function, opener)) for function, opener in openers
+    }
+    undo: list[Callable[[], None]] = []
+    for module in list(sys.modules.values()):
+        # a module that is being imported, or an object in a module's place, may have no dict
+        for name, value in list((getattr(module, "__dict__", None) or {}).items()):
+            if id(value) in replaced:
+                function, tell = replaced[id(value)]
+                setattr(module, name, tell)
+                undo.append(partial(setattr, module, name, function))
+    return undo
+
+
+def _telling(function: Any, opener: Opener) -> Callable[..., Any]:
+    """What calls `opener` while there is an active visit, and else the function."""
 
     def tell(*args: Any, **options: Any) -> Any:
         visit = active()
@@ -114,14 +132,7 @@ def _patch_everywhere(function: Any, opener: Opener) -> list[Callable[[], None]]
             return function(*args, **options)
         return opener(function, visit, *args, **options)
 
-    undo: list[Callable[[], None]] = []
-    for module in list(sys.modules.values()):
-        # a module that is being imported, or an object in a module's place, may have no dict
-        for name, value in list((getattr(module, "__dict__", None) or {}).items()):
-            if value is function:
-                setattr(module, name, tell)
-                undo.append(partial(setattr, module, name, function))
-    return undo
+    return tell
 
 
 def _source(file: Any) -> tuple[Any, bytes | None]:
