@@ -149,21 +149,23 @@ def _shared(runs: Sequence[Run], varied: Sequence[str]) -> list[str]:
 def _table(
     runs: Sequence[Run], varied: Sequence[str], measured: str
 ) -> tuple[list[str], list[list[str]]]:
-    columns = ["run", *varied, f"best {measured}", "in epoch", "loss", "images/s", "waiting"]
+    # what they are compared by stands beside their names, for those who look at it on a phone
+    columns = ["run", f"best {measured}", *varied, "in epoch", "loss", "images/s", "waiting"]
     cells = []
     for run in runs:
-        row, found = [run.folder.name, *(run.options.get(name, "") for name in varied)], run.summary
+        options, found = [run.options.get(name, "") for name in varied], run.summary
+        value = run.value(measured) if found else None
+        row = [run.folder.name, "" if value is None else f"{value:.5g}", *options]
         if found:
-            value, at = run.value(measured), found.get("best_epoch")
+            at = found.get("best_epoch")
             row += [
-                "" if value is None else f"{value:.5g}",
                 "" if at is None else f"{at + 1} of {found['epochs']}",
                 f"{found['loss']:.4g}",
                 f"{found['images_per_s']:,.0f}",
                 f"{found['wait_share']:.0%}",
             ]
         else:
-            row += ["", f"not ended, {len(run.epochs)} so far", "", "", ""]
+            row += [f"not ended, {len(run.epochs)} so far", "", "", ""]
         cells.append(row)
     return columns, cells
 

@@ -60,6 +60,7 @@ def test_the_best_is_first_and_named(tmp_path):
     assert str(tmp_path / "report.html") in said
     rows = table(tmp_path)
     assert [row["run"] for row in rows] == ["1", "0", "2", "10"]
+    assert [*rows[0]][:3] == ["run", "best top1", "optimizer.lr"]
     assert rows[0] == {
         "run": "1",
         "optimizer.lr": "0.1",
