@@ -6,15 +6,18 @@ All texts are the docstrings of the schemas, and all defaults are those of the c
 """
 
 import inspect
+import itertools
 import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.plugins.config_source import ConfigSource
 from omegaconf import DictConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -65,11 +68,13 @@ class _Choice:
         key: what it writes before =, such as transform@eval_transform.
         name: the name of the file, or null.
         others: the names of the group's other files.
+        texts: the comments with which the files begin, by their names.
     """
 
     key: str
     name: str
     others: tuple[str, ...]
+    texts: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -220,7 +225,7 @@ def _line(left: str, text: str, width: int) -> str:
 def _explain(group: _Group, width: int) -> str:
     """Returns all about a group."""
     head = f"{group.title}: {group.text}" if group.text else f"{group.title}:"
-    lines = [_fill(head, width), *_list_choices(group, width), ""]
+    lines = [_fill(head, width), *_explain_choices(group, width), ""]
     return "\n".join([*lines, *(_explain_options(options, width) for options in group.options)])
 
 
@@ -228,6 +233,23 @@ def _list_choices(group: _Group, width: int) -> list[str]:
     if group.choice and group.choice.others:
         return [_fill(f"or {', '.join(group.choice.others)}", width, 4)]
     return [_fill(", ".join(group.members), width, 4)] if group.members else []
+
+
+def _explain_choices(group: _Group, width: int) -> list[str]:
+    """Returns what each file of a group is, if all of them say it."""
+    choice = group.choice
+    if not choice or len(choice.texts) < len(choice.others):
+        return _list_choices(group, width)
+    return [
+        textwrap.fill(
+            choice.texts[name],
+            width,
+            initial_indent=f"  {f'or {name}':<{_LEFT}}  ",
+            subsequent_indent=" " * (_LEFT + 4),
+            break_on_hyphens=False,
+        )
+        for name in choice.others
+    ]
 
 
 def _explain_options(options: _Options, width: int) -> str:
@@ -279,7 +301,8 @@ def _find_choices(config: DictConfig) -> dict[str, _Choice]:
         if not key.startswith("hydra/")
     }
     # once for each group: every call copies all that Hydra has read
-    list_files = GlobalHydra.instance().config_loader().get_group_options
+    loader = GlobalHydra.instance().config_loader()
+    list_files = loader.get_group_options
     files = {group: list_files(group) for group in {key.partition("@")[0] for key in chosen}}
 
     choices = {}
@@ -288,8 +311,24 @@ def _find_choices(config: DictConfig) -> dict[str, _Choice]:
         group, _, place = key.partition("@")
         # nobody chooses a schema
         others = [each for each in files[group] if not each.endswith("schema") and each != name]
-        choices[place or group] = _Choice(key, name, tuple(others))
+        texts = _read_comments(loader.get_sources(), group, others)
+        choices[place or group] = _Choice(key, name, tuple(others), texts)
     return choices
+
+
+def _read_comments(
+    sources: Sequence[ConfigSource], group: str, names: Sequence[str]
+) -> dict[str, str]:
+    """Returns the comments with which files of a group begin, of those that begin with one."""
+    folders, texts = [Path(source.path) for source in sources if source.scheme() == "file"], {}
+    for name in names:
+        # as Hydra takes them: from the first source that has the file
+        files = (folder / group / f"{name}.yaml" for folder in folders)
+        if file := next((file for file in files if file.is_file()), None):
+            lines = [line for line in file.read_text().splitlines() if "@package" not in line]
+            comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+            texts[name] = " ".join(line.removeprefix("#").strip() for line in comment)
+    return {name: text for name, text in texts.items() if text}
 
 
 def _find_nodes(config: DictConfig, name: str = "") -> Iterator[tuple[str, DictConfig | None]]:

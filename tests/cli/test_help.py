@@ -149,10 +149,24 @@ def test_what_is_set_most_comes_first(help_of):
     assert not left
 
 
+def test_every_file_of_a_group_is_explained_by_its_first_comment(help_of):
+    text = help_of("train", topic="experiment", width=80)
+    for file in (REPO / "conf/experiment").glob("*.yaml"):
+        assert f"\n  or {file.stem} " in text
+    assert (
+        "  or demo_resnet18            The demo set, learned within minutes on two CPU\n"
+        "                              cores: data=demo makes it.\n"
+    ) in text
+    # files of one name differ from group to group, and a list is enough where none says anything
+    assert "or simclr                   Random resized crop" in help_of("train", topic="transform")
+    assert "\n    or auto, convnext_tiny, " in help_of("train", topic="model")
+
+
 def test_a_group_and_a_choice_and_an_option(help_of):
     torch = help_of("train", topic="loader=torch")
     assert torch.startswith("loader=torch: PyTorch's DataLoader on the CPU.")
-    assert "\n    or dali, dali_cpu," in torch and "_schema" not in torch
+    assert "\n  or dali_cpu                 DALI on the CPU, even where" in torch
+    assert "_schema" not in torch and "@package" not in torch
     assert (
         "\n  loader.num_workers=null\n      worker processes; null: as many as the cores" in torch
     )
