@@ -32,10 +32,13 @@ LIBRARIES = {
     "fsspec": {"data/shards/store_requests.py"},
     "pycocotools": {"data/outlines.py"},
     "cupy": {"loader/mixing_kernels.py", "tools/doctor/software.py"},
-    "hydra": {f"cli/{name}.py" for name in ("hydra", "conf", "explain", "help", "sweep")},
+    "hydra": {f"cli/{name}.py" for name in ("hydra", "conf", "explain", "option_groups", "sweep")},
     "omegaconf": {
         "system/files.py",
-        *(f"cli/{name}.py" for name in ("hydra", "conf", "explain", "help", "spelling")),
+        *(
+            f"cli/{name}.py"
+            for name in ("hydra", "conf", "explain", "help", "option_groups", "spelling")
+        ),
     },
     "lightning": {"training/launch.py", "training/log/loggers.py", "adapters/lightning.py"},
     "accelerate": {"adapters/accelerate.py"},
