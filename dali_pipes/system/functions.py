@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 from dali_pipes.errors import ConfigError
 
 
-def import_function(name: str, arguments: Sequence[str] = ()) -> Callable[..., Any]:
+def import_function(
+    name: str, arguments: Sequence[str] = (), optional: Iterable[str] = ()
+) -> Callable[..., Any]:
     """Returns the function "module:name" of a module that is installed or is in the working
     directory.
 
@@ -19,6 +21,7 @@ def import_function(name: str, arguments: Sequence[str] = ()) -> Callable[..., A
 
     Args:
         arguments: what it will be called with, by position.
+        optional: what it will be called with too, by name, if it takes it.
 
     Raises:
         ConfigError: there is no such function, or it cannot be called so. Errors
@@ -71,11 +74,15 @@ def import_function(name: str, arguments: Sequence[str] = ()) -> Callable[..., A
         raise ConfigError(f"{name}: {where} has no function {function}")
 
     loaded = getattr(imported, function)
+    passed = list(arguments)
     try:
-        inspect.signature(loaded).bind(*arguments)
+        signature = inspect.signature(loaded)
+        named = [each for each in optional if each in signature.parameters]
+        passed += named
+        signature.bind(*arguments, **dict.fromkeys(named))
     except TypeError as error:
-        given = f"as {function}({', '.join(arguments)})" if arguments else "without arguments"
-        instead = "let it take these" if arguments else "give them defaults"
+        given = f"as {function}({', '.join(passed)})" if passed else "without arguments"
+        instead = "let it take these" if passed else "give them defaults"
         raise ConfigError(f"{name} is called {given} ({error}); {instead}") from None
     except ValueError:  # functions in C may have no signature
         pass

@@ -56,7 +56,7 @@ class OptimizerConfig:
         lr: the learning rate after the warm-up, for global batches of `lr_batch_size`.
         lr_batch_size: the rate is scaled linearly with the global batch, from this one; None: `lr`
             holds for any.
-        lr_scale: factors of the rate by patterns of parameters' names, such as {backbone.*: 0.1};
+        lr_scale: factors of the rate by patterns of parameters' names, such as {layer1.*: 0.1};
             the first pattern that fits a name counts.
         weight_decay: SGD adds it to the gradient, AdamW subtracts it from the weights, LAMB adds it
             to the step before the layer's trust ratio.

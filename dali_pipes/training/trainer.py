@@ -33,6 +33,8 @@ from dali_pipes.training.tasks.monitor import choose_monitor
 from dali_pipes.training.tasks.task import Task
 
 LAST, BEST = "last.pt", "best.pt"
+# of an optimizer, which hold for a whole run; its rate may change
+_GROUP_OPTIONS = ("momentum", "nesterov", "betas", "weight_decay", "lr_scale")
 
 
 class TrainingError(DaliPipesError):
@@ -298,6 +300,7 @@ class Trainer:
         if self._ema:
             self._ema.load_state_dict(state["ema"])
 
+        self._check_optimizer(state["optimizer"], path)
         try:
             self._optimizer.load_state_dict(state["optimizer"])
         except ValueError as error:
@@ -312,6 +315,19 @@ class Trainer:
             _set_random_state(state["random"][self._fabric.global_rank])
         self.history = state["history"]
         self._meter.load(state["meter"], self._fabric)
+
+    def _check_optimizer(self, saved: dict[str, Any], path: Path) -> None:
+        # PyTorch would take the saved options in place of those that are given now
+        for there, here in zip(saved["param_groups"], self._optimizer.param_groups, strict=False):
+            for name in _GROUP_OPTIONS:
+                # earlier versions had no factors
+                if name == "lr_scale" and name not in there:
+                    continue
+                if there.get(name) != here.get(name):
+                    raise CheckpointError(
+                        f"{path}: of another optimizer ({name} is {there.get(name)} there, and "
+                        f"{here.get(name)} now); resume with the options of that run"
+                    )
 
 
 def _random_state() -> dict[str, Any]:

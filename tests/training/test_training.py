@@ -376,6 +376,15 @@ def mistakes(config, folder, out):
         CheckpointError,
         "of another optimizer",
     )
+    # the same groups, so that PyTorch takes the saved options without a word
+    for name, value in (("weight_decay", 0.5), ("momentum", 0.1), ("lr_scale", {"*": 0.5})):
+        others = OptimizerConfig(lr=0.02, lr_batch_size=None, **{name: value})
+        yield (
+            f"another {name}",
+            config(resume=str(out / "last.pt"), optimizer=others),
+            CheckpointError,
+            rf"of another optimizer \({name} is .* there, and .* now\)",
+        )
     yield (
         "seed",
         config(resume=str(out / "last.pt"), seed=1),
@@ -423,7 +432,7 @@ def mistakes(config, folder, out):
     )
 
 
-@pytest.mark.parametrize("number", range(13))
+@pytest.mark.parametrize("number", range(16))
 def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(
     config, run, image_folder, tmp_path, number
 ):
@@ -435,7 +444,7 @@ def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(
     )
     shutil.rmtree(shutil.copytree(image_folder, tmp_path / "fewer") / "checkers")
     made = list(mistakes(config, tmp_path / "images", tmp_path / "run"))
-    assert len(made) == 13
+    assert len(made) == 16
     name, wrong, kind, message = made[number]
     if wrong.resume != str(tmp_path / "run/last.pt"):
         wrong.out = str(tmp_path / "another")

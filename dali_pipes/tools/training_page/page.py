@@ -46,11 +46,18 @@ def write_page(folder: Path) -> Path:
         examples=_examples(folder),
         facts=_facts(summary),
         left_out=_omissions(summary),
-        options=(folder / "config.yaml").read_text(),
+        options=_options(folder),
     )
     path = folder / "report.html"
     path.write_text(page)
     return path
+
+
+def _options(folder: Path) -> str:
+    # a run that was resumed from a checkpoint of another folder has no config.yaml
+    began = folder / "config.yaml"
+    resumed = sorted(folder.glob("config_from_step_*.yaml"), key=lambda path: path.stat().st_mtime)
+    return (began if began.exists() else resumed[-1]).read_text()
 
 
 def _headline(summary: dict[str, Any], evaluated: Sequence[dict[str, float]]) -> str:
@@ -73,16 +80,19 @@ def _charts(epochs: Rows, steps: Rows) -> list[tuple[str, str]]:
     rows = [to_numbers(row) for row in epochs]
     evaluated = [row for row in rows if "val_images" in row]
     ends = _ends(steps)
-    charts = [
-        (_loss(steps, evaluated, ends), "Loss by step: of each batch, and of the evaluations.")
-    ]
+    # the steps before a checkpoint of another folder are in that folder
+    charts = []
+    if steps:
+        text = "Loss by step: of each batch, and of the evaluations."
+        charts.append((_loss(steps, evaluated, ends), text))
 
     names = [name for name in measured_of(evaluated[-1] if evaluated else {}) if name != "val_loss"]
     shares = [name for name in names if all(0 <= row[name] <= 1 for row in evaluated)]
     for group in (shares, [name for name in names if name not in shares]):
         if group and len(evaluated) > 1:
             charts.append((_measured(evaluated, group), "What the evaluations measured, by epoch."))
-    charts.append((_rates(steps), "The learning rate by step."))
+    if steps:
+        charts.append((_rates(steps), "The learning rate by step."))
     charts.append(
         (
             _speed(rows),
@@ -112,7 +122,9 @@ def _loss(steps: Rows, evaluated: Sequence[dict[str, float]], ends: dict[int, in
             )
         axes.lines[-1].set_label("training")
         found = [
-            (ends[int(row["epoch"])], row["val_loss"]) for row in evaluated if "val_loss" in row
+            (ends[int(row["epoch"])], row["val_loss"])
+            for row in evaluated
+            if "val_loss" in row and int(row["epoch"]) in ends
         ]
         if found:
             axes.plot(*zip(*found, strict=True), "o-", color=COLORS[1], label="validation")

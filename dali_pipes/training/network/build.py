@@ -31,6 +31,7 @@ _ONE_OUTPUT = {
 }
 _FROM_TIMM = "timm/"  # before the name of a network that torchvision has too
 _OF_SETTING = ("width_mult", "reduced_tail", "dilated")
+_GIVEN = ("num_classes", "channels")  # to a function that takes them
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _ONE_SIZE = ("vit_", "maxvit_")  # beginnings of torchvision's names
 
@@ -275,8 +276,8 @@ def _of_function(
     """The network that a function makes; it gets the number of classes and of channels if it takes
     `num_classes` and `channels`, and the options.
     """
-    make = import_function(function)
-    given = {"num_classes": num_classes, "channels": channels}
+    given = dict(zip(_GIVEN, (num_classes, channels), strict=True))
+    make = import_function(function, optional=(*given, *options))
     taken = inspect.signature(make).parameters
     every = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values())
     _refuse_own(given, options)
@@ -308,7 +309,7 @@ def check_network(config: ModelConfig, sizes: Sequence[object], channels: int) -
         ConfigError: it cannot.
     """
     if config.function:
-        import_function(config.function)
+        import_function(config.function, optional=(*_GIVEN, *config.options))
     else:
         name = check_model(config.name)
         for size in sizes:

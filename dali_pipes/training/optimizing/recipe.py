@@ -76,9 +76,14 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     learning rate, which is under "lr_scale".
 
     Raises:
-        ConfigError: a pattern of `lr_scale` is of no parameter that is trained.
+        ConfigError: a pattern of `lr_scale` is of no parameter that is trained, or others come
+            before it for all of them.
     """
     trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    first = {
+        name: next((one for one in config.lr_scale if fnmatch.fnmatch(name, one)), None)
+        for name in trained
+    }
     for pattern in config.lr_scale:
         if not fnmatch.filter(trained, pattern):
             parts = ", ".join(f"{each}.*" for each, _ in model.named_children())
@@ -86,13 +91,18 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
                 f"optimizer.lr_scale: {pattern} is of no parameter that is trained; the network's "
                 f"parts are {parts}"
             )
+        if pattern not in first.values():
+            raise ConfigError(
+                f"optimizer.lr_scale: {pattern} has no effect, since the first pattern that fits a "
+                "name counts, and others fit all of its names; put it before them"
+            )
 
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, each in trained.items():
         # biases and the scales of normalizations have one dimension
         decays = config.decay_norm_and_bias or each.ndim > 1
-        factors = (config.lr_scale[one] for one in config.lr_scale if fnmatch.fnmatch(name, one))
-        key = (config.weight_decay if decays else 0.0, next(factors, 1.0))
+        factor = config.lr_scale.get(first[name] or "", 1.0)
+        key = (config.weight_decay if decays else 0.0, factor)
         groups.setdefault(key, []).append(each)
     return [
         {"params": each, "weight_decay": decay, "lr_scale": factor}

@@ -7,6 +7,7 @@ ranks.
 import math
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +111,7 @@ class Sums:
     def __init__(self, device: torch.device, metrics: list[Any]):
         self._device, self._metrics, self._images = device, metrics, 0
         self._totals: dict[str, Tensor] = {}
+        self._counts: Counter[str] = Counter()  # of the images that a total is of
         self._used: dict[str, int] = {}  # places in `metrics`
 
     def add(self, measured: Mapping[str, Measured], images: int) -> None:
@@ -120,6 +122,7 @@ class Sums:
                 continue
             total = self._total(name, _to_tensor(name, value, self._device), images)
             self._totals[name] = self._totals[name] + total if name in self._totals else total
+            self._counts[name] += images
 
     def _place(self, name: str, metric: object) -> int:
         for place, each in enumerate(self._metrics):
@@ -142,17 +145,19 @@ class Sums:
 
     def over_ranks(self, fabric: Any) -> Evaluation:
         totals = {name: total.item() for name, total in self._totals.items()}
-        gathered = all_gather(fabric, (totals, self._used, self._images))
-        images = sum(each for _, _, each in gathered)
+        gathered = all_gather(fabric, (totals, self._counts, self._used, self._images))
+        images = sum(each for *_, each in gathered)
 
+        # of the images that have it: a task may measure something in some batches only
+        counts = sum((each for _, each, _, _ in gathered), Counter[str]())
         values, by_class = dict[str, float](), dict[str, list[float]]()
-        for totals, _, _ in gathered:
+        for totals, *_ in gathered:
             for name, total in totals.items():
-                values[name] = values.get(name, 0.0) + total / max(images, 1)
+                values[name] = values.get(name, 0.0) + total / max(counts[name], 1)
 
         # a rank without a batch does not know the names, and takes part in computing them
         used: dict[str, int] = {}
-        for _, of_rank, _ in gathered:
+        for _, _, of_rank, _ in gathered:
             used |= of_rank
         confusion: list[list[int]] | None = None
         for name, place in sorted(used.items(), key=lambda each: each[1]):

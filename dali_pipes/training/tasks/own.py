@@ -51,6 +51,13 @@ class OwnTask(Task):
         if not isinstance(made, nn.Module):
             # its modules are known by their names, and are not held twice
             parts = {name: each for name, each in vars(made).items() if isinstance(each, nn.Module)}
+            if hidden := [name for name, each in vars(made).items() if _hides_weights(each)]:
+                raise ConfigError(
+                    f"function={function}: {type(made).__name__}.{hidden[0]} would be neither "
+                    "trained nor saved, since of an object that is no nn.Module only the "
+                    f"attributes that are modules are known; make {type(made).__name__} an "
+                    "nn.Module, or keep several modules in an nn.ModuleList"
+                )
             self._network: nn.Module = nn.ModuleDict(parts)
         else:
             self._network = made
@@ -90,7 +97,21 @@ class OwnTask(Task):
                 f"function={self._function}: evaluate(batch) returns {_describe(measured)}; it "
                 "must return numbers by name, such as {'loss': loss}"
             )
+        if other := [name for name in measured if not isinstance(name, str)]:
+            raise ConfigError(
+                f"function={self._function}: evaluate(batch) returns {other[0]!r} as a name; name "
+                "what is measured by text"
+            )
         return measured
+
+
+def _hides_weights(value: Any) -> bool:
+    """Whether an attribute of an object that is no nn.Module has weights that nobody would find."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(isinstance(each, nn.Module) or _hides_weights(each) for each in value)
+    return isinstance(value, nn.Parameter)
 
 
 def _describe(value: Any) -> str:

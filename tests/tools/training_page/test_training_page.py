@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -84,6 +85,17 @@ def test_a_page_is_complete(folders, kind):
     charts = {"classes": (4,), "numbers": (4, 5), "none": (3,)}[kind]
     assert page.count("<figure><svg") in charts
     assert page.count('src="data:image/webp') == {"classes": 37, "numbers": 37, "none": 0}[kind]
+
+
+@pytest.mark.parametrize("left", [4, 0])
+def test_a_run_of_another_folder_that_went_on_here_has_a_page(folders, tmp_path, left):
+    """The steps before its checkpoint are not in this folder, and no config.yaml."""
+    shutil.copytree(folders["classes"], tmp_path / "on")
+    (tmp_path / "on/config.yaml").rename(tmp_path / "on/config_from_step_4.yaml")
+    head, *steps = (tmp_path / "on/steps.csv").read_text().splitlines()
+    (tmp_path / "on/steps.csv").write_text("\n".join([head, *steps[len(steps) - left :], ""]))
+    write_page(tmp_path / "on")
+    assert read(tmp_path / "on").count("<figure><svg") == (4 if left else 2)
 
 
 def test_the_headline_is_the_last_evaluation(folders):

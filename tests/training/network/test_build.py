@@ -36,13 +36,13 @@ def test_a_function_gets_the_classes_and_channels_that_it_takes(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_networks.py").write_text(
         "from torch import nn\n"
-        "def make(num_classes=1000):\n"
+        "def make(num_classes):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(48, num_classes))\n"
         "def lazy():\n"
         "    return nn.LazyLinear(5)\n"
         "def gray(num_classes=2, channels=3):\n"
         "    return nn.Conv2d(channels, num_classes, 1)\n"
-        "def wide(num_classes=5, width=4):\n"
+        "def wide(num_classes, width):\n"
         "    return nn.Linear(width, num_classes)\n"
         "def fixed():\n"
         "    return nn.Linear(4, 9)\n"
@@ -65,6 +65,9 @@ def test_a_function_gets_the_classes_and_channels_that_it_takes(tmp_path, monkey
         assert made.in_features == 6
         with pytest.raises(ConfigError, match=r"own_networks:make takes no width$"):
             build_network(ModelConfig(function="own_networks:make", **options), 5)
+        with pytest.raises(ConfigError, match=r"called as wide\(num_classes\) \(missing"):
+            check_network(ModelConfig(function="own_networks:wide"), [224], 3)
+        check_network(ModelConfig(function="own_networks:wide", **options), [224], 3)
         with pytest.raises(ConfigError, match="has no function other"):
             check_network(ModelConfig(function="own_networks:other"), [224], 3)
 
@@ -219,3 +222,5 @@ def test_rates_by_pattern():
     }
     with pytest.raises(ConfigError, match=r"optimizer.lr_scale: head\.\* is of no parameter"):
         parameter_groups(network, OptimizerConfig(lr_scale={"head.*": 2.0}))
+    with pytest.raises(ConfigError, match=r"optimizer.lr_scale: 0\.\* has no effect"):
+        parameter_groups(network, OptimizerConfig(lr_scale={"*": 2.0, "0.*": 1.0}))

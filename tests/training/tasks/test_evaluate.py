@@ -184,6 +184,13 @@ def test_means_are_over_images_and_metrics_are_computed_once(size):
     )
 
 
+def test_what_some_batches_do_not_have_is_of_the_images_of_the_others():
+    def measured(task, batch):
+        return {"all": 1.0} | ({"small": batch.labels} if batch.labels.max() < 8 else {})
+
+    assert own(measured).values == pytest.approx({"all": 1, "small": 3.5})
+
+
 @pytest.mark.parametrize(
     ("measured", "message"),
     [

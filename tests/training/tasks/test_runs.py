@@ -250,6 +250,27 @@ def make_empty(config, manifest):
     return Empty()
 
 
+def make_hidden(config, manifest):
+    plain = Plain(5)
+    plain.heads = {"one": [nn.Linear(2, 2)]}
+    return plain
+
+
+def make_parameter(config, manifest):
+    plain = Plain(5)
+    plain.scale = nn.Parameter(torch.ones(()))
+    return plain
+
+
+class Unnamed(SimCLR):
+    def evaluate(self, batch):
+        return {1: 0.5}
+
+
+def make_unnamed(config, manifest):
+    return Unnamed()
+
+
 def make_without_arguments():
     return SimCLR()
 """
@@ -313,6 +334,9 @@ def test_a_task_without_evaluation_is_any_object_with_modules(own, run, tmp_path
         ("make_without_step", {}, r"returns Linear, which has no step\(batch\)"),
         ("make_lightning", {}, r"is a LightningModule; .*adapters\.lightning\.DataModule"),
         ("make_empty", {}, "returns Empty, which has nothing to train"),
+        ("make_hidden", {}, r"Plain\.heads would be neither trained nor saved"),
+        ("make_parameter", {}, r"Plain\.scale would be neither trained nor saved"),
+        ("make_unnamed", {}, r"evaluate\(batch\) returns 1 as a name"),
         ("make_without_arguments", {}, r"is called as make_without_arguments\(config, manifest\)"),
         (
             "make_broken",
