@@ -89,6 +89,7 @@ class OptimizerConfig:
 TASKS = ("classification", "multilabel", "regression")
 LOSS_NAMES = ("cross_entropy", "bce", "focal", "mse", "l1", "smooth_l1", "huber")
 BALANCED = "balanced"
+FOCAL_GAMMA = 2.0  # of the paper
 
 
 def check_class_weights(name: str, value: Any) -> list[float] | None:
@@ -127,7 +128,7 @@ class TaskConfig:
     loss: str | None = option(None, check_choice, (None, *LOSS_NAMES))
     class_weights: Any = option(None, check_class_weights)
     pos_weight: Any = option(None, check_class_weights)
-    focal_gamma: float = option(2.0, check_min, 0)
+    focal_gamma: float = option(FOCAL_GAMMA, check_min, 0)
     target_threshold: float | None = option(None, check_range, 0, 1)
 
     def __post_init__(self) -> None:
@@ -372,6 +373,8 @@ class TrainConfig:
             "task.loss": task.loss,
             "task.class_weights": task.class_weights,
             "task.pos_weight": task.pos_weight,
+            "task.focal_gamma": task.focal_gamma != FOCAL_GAMMA,
+            "task.target_threshold": task.target_threshold is not None,
             "label_smoothing": self.label_smoothing,
         }
         if left := [name for name, value in given.items() if value]:

@@ -220,11 +220,15 @@ def _check_folder(name: str) -> None:
 
 
 class Logits(nn.Module):
-    """A model of Hugging Face as a network: images in, scores (N, classes) out."""
+    """A model of Hugging Face as a network: images in, scores (N, classes) out.
 
-    def __init__(self, network: nn.Module):
+    Args:
+        classes: what its folder calls the classes that it was trained for; empty: unknown.
+    """
+
+    def __init__(self, network: nn.Module, classes: list[str]):
         super().__init__()
-        self.network = network
+        self.network, self.classes = network, classes
 
     def forward(self, images: Tensor) -> Tensor:
         scores: Tensor = self.network(pixel_values=images).logits
@@ -267,7 +271,17 @@ def _of_folder(name: str, num_classes: int, channels: int, options: Mapping[str,
         ) from None
     finally:
         set_verbosity(level)
-    return Logits(network)
+    classes = [own.id2label[place] for place in sorted(own.id2label)]
+    # its names where nobody has given any
+    named = classes != [f"LABEL_{place}" for place in range(len(classes))]
+    return Logits(network, classes if named else [])
+
+
+def stored_classes(network: nn.Module) -> list[str]:
+    """Returns the classes that a folder of Hugging Face names; those of other networks are not
+    known.
+    """
+    return network.classes if isinstance(network, Logits) else []
 
 
 def _of_function(

@@ -163,7 +163,8 @@ class Sums:
         for name, place in sorted(used.items(), key=lambda each: each[1]):
             for key, value in _compute(name, self._metrics[place]).items():
                 if key == CONFUSION:
-                    confusion = value.tolist()
+                    # torchmetrics gives a number for a single class
+                    confusion = (value if value.ndim else value.reshape(1, 1)).tolist()
                 elif value.numel() == 1 and not key.endswith(BY_CLASS):
                     values[key] = value.item()
                 else:

@@ -12,7 +12,7 @@ from torchvision.ops import sigmoid_focal_loss
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.training.config import BALANCED, TaskConfig
+from dali_pipes.training.config import BALANCED, FOCAL_GAMMA, TaskConfig
 
 # by task, the first is its default
 LOSSES: Mapping[str, tuple[str, ...]] = {
@@ -87,12 +87,14 @@ def _refuse_options(config: TaskConfig, task: str, loss: str, smoothing: float) 
         "label_smoothing": task == "classification" and loss != "focal",
         "task.class_weights": task != "regression",
         "task.pos_weight": loss == "bce",
+        "task.focal_gamma": loss == "focal",
         "task.target_threshold": (task, loss) == ("classification", "bce"),
     }
     given = {
         "label_smoothing": smoothing > 0,
         "task.class_weights": config.class_weights is not None,
         "task.pos_weight": config.pos_weight is not None,
+        "task.focal_gamma": config.focal_gamma != FOCAL_GAMMA,
         "task.target_threshold": config.target_threshold is not None,
     }
     for name, is_given in given.items():

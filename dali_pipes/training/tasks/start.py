@@ -11,7 +11,12 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import views_of
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.network.build import build_network, find_head, freeze
+from dali_pipes.training.network.build import (
+    build_network,
+    find_head,
+    freeze,
+    stored_classes,
+)
 from dali_pipes.training.network.weights import describe_pixels, find_weights, fit_weights
 from dali_pipes.training.tasks.build import build_supervised, count_outputs
 from dali_pipes.training.tasks.own import make_own
@@ -59,11 +64,33 @@ def _explain_views(config: TrainConfig, task: Task) -> list[str]:
     ]
 
 
+def _explain_classes(network: nn.Module, manifest: Manifest) -> list[str]:
+    """Returns what the log says of the classes of a folder of Hugging Face.
+
+    Raises:
+        ConfigError: they are those of the images in another order, and the head is of that order.
+    """
+    names = stored_classes(network)
+    if len(names) != len(manifest.classes) or names == manifest.classes:
+        return []
+    if sorted(names) == sorted(manifest.classes):
+        raise ConfigError(
+            "the folder of model.name has the classes of the images in another order; give both "
+            f"the same: data.classes=[{','.join(names)}]"
+        )
+    return [
+        f"Note: the head is that of the folder, whose classes are named {names[0]} … {names[-1]}, "
+        f"and those of the images {manifest.classes[0]} … {manifest.classes[-1]}"
+    ]
+
+
 def _start_network(
     config: TrainConfig, manifest: Manifest, resumes: bool
 ) -> tuple[nn.Module, list[str]]:
     model, form, outputs = config.model, config.transform, count_outputs(manifest)
     network, said = build_network(model, outputs, form.channels), list[str]()
+    if not resumes:
+        said += _explain_classes(network, manifest)
 
     head = find_head(network, outputs)
     if not head and (model.weights or model.freeze):

@@ -15,6 +15,7 @@ from dali_pipes.training.network.build import (
     find_head,
     freeze,
     refuse_training_options,
+    stored_classes,
 )
 from dali_pipes.training.optimizing.recipe import parameter_groups
 
@@ -159,6 +160,8 @@ def test_a_folder_of_hugging_face(tmp_path):
     assert all(
         torch.equal(value, inner[name]) for name, value in theirs.resnet.state_dict().items()
     )
+    # transformers names them so where nobody has
+    assert stored_classes(network) == []
     with pytest.raises(ConfigError, match=r"takes images of 3 channels.*set transform\.channels=3"):
         build_network(ModelConfig(name=str(tmp_path)), 4, 1)
 

@@ -78,6 +78,11 @@ def test_one_class_each(size):
     assert found.values["calibration_error"] == pytest.approx(error, abs=1e-6)
 
 
+def test_a_single_class_has_a_matrix_too():
+    found = measure(Classification, torch.randn(4, 1), torch.zeros(4, dtype=torch.int64), 3)
+    assert found.confusion == [[4]] and found.by_class == {"f1": [1.0]}
+
+
 def test_fewer_than_five_classes_are_all_among_the_best():
     found = measure(Classification, torch.tensor([[0.0, 1.0]]), torch.tensor([0]), 1)
     assert (found.values["top1"], found.values["top5"]) == (0, 1)

@@ -124,6 +124,7 @@ def test_a_class_without_images_has_a_weight_all_the_same():
         ("regression", 0, {"loss": "cross_entropy"}, "cross_entropy is not for regression, whose"),
         ("classification", 0, {"loss": "mse"}, "whose losses are cross_entropy, focal, bce"),
         ("multilabel", 0.1, {}, "label_smoothing is not for the loss bce of multilabel"),
+        ("multilabel", 0, {"focal_gamma": 3}, r"task\.focal_gamma is not for the loss bce"),
         (
             "classification",
             0,

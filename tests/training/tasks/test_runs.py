@@ -358,6 +358,8 @@ def test_a_task_that_cannot_be_trained_is_one_line(own, tmp_path, function, opti
         ({"model": ModelConfig(weights="x.pt")}, r"model\.weights is for the network and the loss"),
         ({"label_smoothing": 0.1}, "label_smoothing is for the network and the loss"),
         ({"task": TaskConfig(loss="bce")}, r"task\.loss is for"),
+        ({"task": TaskConfig(focal_gamma=3)}, r"task\.focal_gamma is for"),
+        ({"task": TaskConfig(target_threshold=0.0)}, r"task\.target_threshold is for"),
     ],
 )
 def test_options_of_the_built_in_tasks_are_refused(own, options, message):

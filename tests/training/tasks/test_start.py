@@ -14,6 +14,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import ModelConfig, OptimizerConfig
+from dali_pipes.training.tasks.start import start_task
 
 training, trainer = later("dali_pipes.training.run"), later("dali_pipes.training.trainer")
 NAME = "mobilenet_v3_small"
@@ -122,3 +123,23 @@ def test_another_normalization_is_named(config, run, tmp_path, monkeypatch):
     run(config(model=model, epochs=1, transform=dp.TrainTransform(size=32, mean=[0.5, 0.5, 0.5])))
     log = (tmp_path / "run/train.log").read_text()
     assert "Note: transform.mean is [0.5,0.5,0.5]" in " ".join(log.split())
+
+
+def test_a_head_of_the_classes_in_another_order_is_refused(config, manifest, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    shape = {"embedding_size": 8, "hidden_sizes": [8], "depths": [1], "layer_type": "basic"}
+    theirs = {"same": manifest.classes, "other": manifest.classes[::-1], "new": [*"vwxyz"]}
+    for folder, classes in theirs.items():
+        places = {name: place for place, name in enumerate(classes)}
+        own = transformers.ResNetConfig(**shape, label2id=places, id2label=dict(enumerate(classes)))
+        transformers.ResNetForImageClassification(own).save_pretrained(tmp_path / folder)
+
+    def start(folder, resumes=False):
+        model = ModelConfig(name=str(tmp_path / folder))
+        return start_task(config(model=model), manifest, resumes)
+
+    assert start("same").said == []
+    assert start("new").said[0].startswith("Note: the head is that of the folder, whose classes")
+    with pytest.raises(ConfigError, match=rf"data\.classes=\[{','.join(theirs['other'])}\]"):
+        start("other")
+    assert start("other", resumes=True).said == []
