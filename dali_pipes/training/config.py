@@ -304,7 +304,7 @@ class TrainConfig:
     accumulate: int = option(1, check_min, 1)
     precision: str = option("fp32", check_choice, ("fp32", "bf16", "fp16"))
     label_smoothing: float = option(0.0, check_range, 0, 1)
-    ema_decay: float | None = option(None, check_range, 0, 1)
+    ema_decay: float | None = option(None, check_range, 0, 0.9999999)
     seed: int = option(0, check_int, 0, 2**63 - 1)
     on_bad_sample: str = option("raise", check_choice, ("raise", "substitute"))
     max_bad_fraction: float = option(0.001, check_range, 0, 1)

@@ -114,8 +114,16 @@ def build_mixing(config: MixingConfig, num_classes: int) -> BatchTransform | Non
     """Builds MixUp, CutMix, or a choice of the two for each batch, as in torchvision's recipe.
 
     Returns None if neither is configured.
+
+    Raises:
+        ConfigError: there are no classes whose shares could be mixed.
     """
     kinds = [(CutMix, config.cutmix_alpha), (MixUp, config.mixup_alpha)]
+    if not num_classes and any(alpha for _, alpha in kinds):
+        raise ConfigError(
+            "mixing.mixup_alpha and mixing.cutmix_alpha mix shares of classes, and the images have "
+            "no classes; leave them out"
+        )
     mixes = [
         kind(alpha=alpha, num_classes=num_classes, probability=config.probability)
         for kind, alpha in kinds

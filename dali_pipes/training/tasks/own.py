@@ -58,6 +58,12 @@ class OwnTask(Task):
                     f"attributes that are modules are known; make {type(made).__name__} an "
                     "nn.Module, or keep several modules in an nn.ModuleList"
                 )
+            if taken := [name for name in parts if hasattr(nn.ModuleDict, name)]:
+                raise ConfigError(
+                    f"function={function}: {type(made).__name__}.{taken[0]} has a name that "
+                    f"nn.ModuleDict has too; give it another, or make {type(made).__name__} an "
+                    "nn.Module"
+                )
             self._network: nn.Module = nn.ModuleDict(parts)
         else:
             self._network = made

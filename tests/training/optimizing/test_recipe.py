@@ -89,12 +89,18 @@ def test_the_average_has_the_decay_that_is_configured():
     assert torch.allclose(ema.module[0].weight, before + 0.1)
     assert torch.allclose(ema.module[1].running_mean, torch.full((4,), 0.1))
     assert build_ema(TrainConfig(), trained) is None
+    # it would keep the weights of the first step for ever
+    with pytest.raises(ConfigError, match="ema_decay is 1.0; it must lie between 0 and 0.9999999"):
+        TrainConfig(ema_decay=1.0)
 
 
 def test_one_mix_or_a_choice_or_none():
     up = dp.MixUp(alpha=0.2, num_classes=7, probability=0.5)
     cut = dp.CutMix(alpha=1.0, num_classes=7, probability=0.5)
     assert build_mixing(MixingConfig(), 7) is None
+    assert build_mixing(MixingConfig(), 0) is None
+    with pytest.raises(ConfigError, match="mix shares of classes, and the images have no classes"):
+        build_mixing(MixingConfig(mixup_alpha=0.2), 0)
     assert build_mixing(MixingConfig(mixup_alpha=0.2, probability=0.5), 7) == up
     assert build_mixing(MixingConfig(cutmix_alpha=1.0, probability=0.5), 7) == cut
     assert build_mixing(

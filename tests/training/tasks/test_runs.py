@@ -262,6 +262,12 @@ def make_parameter(config, manifest):
     return plain
 
 
+def make_items(config, manifest):
+    plain = Plain(5)
+    plain.items = nn.Linear(2, 2)
+    return plain
+
+
 class Unnamed(SimCLR):
     def evaluate(self, batch):
         return {1: 0.5}
@@ -336,6 +342,7 @@ def test_a_task_without_evaluation_is_any_object_with_modules(own, run, tmp_path
         ("make_empty", {}, "returns Empty, which has nothing to train"),
         ("make_hidden", {}, r"Plain\.heads would be neither trained nor saved"),
         ("make_parameter", {}, r"Plain\.scale would be neither trained nor saved"),
+        ("make_items", {}, r"Plain\.items has a name that nn\.ModuleDict has too"),
         ("make_unnamed", {}, r"evaluate\(batch\) returns 1 as a name"),
         ("make_without_arguments", {}, r"is called as make_without_arguments\(config, manifest\)"),
         (
