@@ -50,11 +50,9 @@ def check_agreement(
     # those that exist only to be compared deliver other pixels, or other samples
     planned = {arm: to_dict(loader) for arm, loader in arms.items() if not arm_of(loader)}
     if len(planned) < 2:
-        return {
-            "images": 0,
-            "arms": {},
-            "note": "fewer than two arms follow the plan: there is nothing to compare",
-        }
+        only = f"only {next(iter(planned))}" if planned else "none"
+        note = f"not compared, since of these arms {only} follows the plan"
+        return {"images": 0, "arms": {}, "note": note}
 
     # the first arm is the one that all others are compared with
     if reference in planned:

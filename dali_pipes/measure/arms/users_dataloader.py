@@ -60,7 +60,8 @@ class LiveLoader(UnplannedLoader):
         self._loader = dataloader
         self._iterator: Any = None
         self._device = arrival_device(config)
-        self._decodes = f"the DataLoader of {origin}, with {config.num_workers} workers"
+        workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
+        self._decodes = f"the DataLoader of {origin}, with {workers}"
 
     @property
     def decodes(self) -> str:

@@ -77,7 +77,7 @@ def test_a_program_is_run_once_and_measured_with_its_control(tmp_path, image_fol
 
     assert list(result["arms"]) == ["yours", "torch"] and result["baseline"] == "yours"
     assert all(arm["images_per_s"] > 0 for arm in result["arms"].values())
-    described = "the DataLoader of train.py:9, in train.py --lr 1, with 1 workers"
+    described = "the DataLoader of train.py:9, in train.py --lr 1, with 1 worker"
     assert result["arms"]["yours"]["decodes"] == described
     assert result["work"]["batch_size"] == 8 and result["protocol"]["restart"] is False
     assert "saved" not in stderr, "nothing that follows in the program runs"
