@@ -104,6 +104,8 @@ def check_class_weights(name: str, value: Any) -> list[float] | None:
             f"{name} is {describe_value(value)}; it takes balanced, or a number of at least 0 for "
             "each class, such as [1,2.5]"
         )
+    if not any(numbers):
+        raise ConfigError(f"{name} is {describe_value(value)}: nothing would count in the loss")
     return [float(each) for each in numbers]
 
 

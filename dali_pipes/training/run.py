@@ -31,6 +31,7 @@ from dali_pipes.system.traces import trace
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import left_out, open_both, open_val
+from dali_pipes.training.kept_options import check_validation
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
 from dali_pipes.training.log.examples import save_examples
 from dali_pipes.training.log.log import Log, describe
@@ -39,6 +40,7 @@ from dali_pipes.training.log.meter import summarize
 from dali_pipes.training.network.average import averaged_weights
 from dali_pipes.training.network.build import check_network, title_of
 from dali_pipes.training.network.memory import check_memory, explain
+from dali_pipes.training.network.weights import describe_pixels, read_pixels
 from dali_pipes.training.optimizing.recipe import build_mixing, check_optimizer
 from dali_pipes.training.supervision import Heartbeat, Interrupt
 from dali_pipes.training.tasks.evaluate import validate
@@ -47,7 +49,8 @@ from dali_pipes.training.tasks.own import ARGUMENTS
 from dali_pipes.training.tasks.start import start_task
 from dali_pipes.training.tasks.supervised import Supervised
 from dali_pipes.training.tasks.task import Task
-from dali_pipes.training.trainer import LAST, Interrupted, Trainer, TrainingError
+from dali_pipes.training.trainer import BEST, LAST, Interrupted, Trainer, TrainingError
+from dali_pipes.training.unused_options import describe_unused
 
 
 def train(
@@ -126,16 +129,18 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
             trainer = Trainer(config, fabric, start.task, images, val, folder)
         on_all_ranks(fabric, lambda: _check_search(trainer.monitor, search))
         # before the folder is made: a checkpoint that is refused leaves nothing behind
-        if path:
-            on_all_ranks(fabric, lambda: _restore(trainer, path, folder, fabric))
+        changes = (
+            on_all_ranks(fabric, lambda: _restore(trainer, path, folder, fabric)) if path else []
+        )
         on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
 
         first = fabric.global_rank == 0
         loggers = on_all_ranks(
             fabric, lambda: open_loggers(config, folder, trainer.step) if first else []
         )
+        said = [*start.said, *describe_unused(config), cpus, *changes]
         with Log(folder if first else None, trainer.step, loggers) as log:
-            _log_start(config, fabric, trainer, images, log, [*start.said, cpus], folder)
+            _log_start(config, fabric, trainer, images, log, said, folder)
             try:
                 with _explain_out_of_memory(folder, fabric):
                     trainer.fit(log, interrupt, heartbeat)
@@ -153,6 +158,11 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
             )
             summary["left_out"] = {"train": left_out(train_images), "val": left_out(val)}
             log.say(summary["conclusion"])
+            if trainer.monitor.is_nan(trainer.history):
+                log.say(
+                    f"{trainer.monitor.name} was not a number in any evaluation, so no epoch is "
+                    f"the best, and there is no {BEST}"
+                )
 
     if fabric.global_rank == 0:
         if val is not None and isinstance(trainer.evaluated, Supervised):
@@ -217,9 +227,9 @@ def _find_checkpoint(config: TrainConfig, folder: Path) -> Path | None:
     return None if config.resume == "auto" and not last.exists() else path
 
 
-def _restore(trainer: Trainer, path: Path, folder: Path, fabric: Any) -> None:
+def _restore(trainer: Trainer, path: Path, folder: Path, fabric: Any) -> list[str]:
     with _explain_out_of_memory(folder, fabric):
-        trainer.restore(checkpoint.load(path), path)
+        return trainer.restore(checkpoint.load(path), path)
 
 
 @contextmanager
@@ -260,7 +270,9 @@ def _log_start(
         log.say(sentence)
     log.say(f"Everything is kept in {folder}")
 
-    if trainer.step:
+    if len(trainer.history) >= config.epochs:
+        log.say(f"all {config.epochs} epochs are done already; a larger epochs trains on")
+    elif trainer.step:
         log.say(f"goes on at epoch {images.epoch + 1}, step {trainer.step:,} of the run")
 
     # the configuration that the run began with stays in config.yaml
@@ -283,14 +295,19 @@ def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     else the weights.
     """
     path = Path(str(config.checkpoint))
-    val = on_all_ranks(fabric, lambda: open_val(config))
     state = on_all_ranks(fabric, lambda: checkpoint.load(path))
+    # an earlier version kept none
+    kept = state.get("options", {})
+    on_all_ranks(fabric, lambda: check_validation(kept, config, path))
+    val = on_all_ranks(fabric, lambda: open_val(config))
     task = on_all_ranks(fabric, lambda: _restore_task(config, val, state, path))
 
     with alive as heartbeat, _explain_out_of_memory(path.parent, fabric):
         evaluation = validate(config, task.to(fabric.device), val, fabric, heartbeat)
 
     if fabric.global_rank == 0:
+        if wrong := describe_pixels(read_pixels(state, path), config.eval_transform):
+            print(f"Note: {wrong}", file=sys.stderr)
         metrics = ", ".join(map(describe, evaluation.values.items()))
         print(f"{path}: {metrics} on {evaluation.images:,} images", file=sys.stderr)
         print_json(

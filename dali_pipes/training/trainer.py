@@ -19,6 +19,7 @@ from dali_pipes.system.gpu_memory import release_if_short
 from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.kept_options import describe_changes, options_to_keep
 from dali_pipes.training.launch import RankVotes, all_gather, share_buffers
 from dali_pipes.training.log.log import Log
 from dali_pipes.training.log.meter import Meter, rates
@@ -267,6 +268,7 @@ class Trainer:
             "classes": self._classes,
             "outputs": count_outputs(self._loader.plan.manifest),
             "channels": self._config.transform.channels,
+            "options": options_to_keep(self._config),
             "model": self._task.state_dict(),
             "ema": self._ema.state_dict() if self._ema else None,
             "optimizer": self._optimizer.state_dict(),
@@ -277,8 +279,11 @@ class Trainer:
             "meter": self._meter.over_ranks(self._fabric),
         }
 
-    def restore(self, state: dict[str, Any], path: Path) -> None:
+    def restore(self, state: dict[str, Any], path: Path) -> list[str]:
         """Resumes from a checkpoint, on any number of ranks with the same global batch.
+
+        Returns:
+            what the log says of options that have changed, a sentence each.
 
         Raises:
             CheckpointError: it is of another model, other classes, or other options that it depends
@@ -315,6 +320,8 @@ class Trainer:
             _set_random_state(state["random"][self._fabric.global_rank])
         self.history = state["history"]
         self._meter.load(state["meter"], self._fabric)
+        # an earlier version kept none
+        return describe_changes(state.get("options", {}), self._config)
 
     def _check_optimizer(self, saved: dict[str, Any], path: Path) -> None:
         # PyTorch would take the saved options in place of those that are given now

@@ -22,6 +22,7 @@ from dali_pipes.training.network.build import (
     check_size,
     refuse_training_options,
 )
+from dali_pipes.training.network.weights import describe_pixels, read_pixels
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -35,12 +36,15 @@ class Model(NamedTuple):
         name: the name of the network, or "module:function".
         files: SHA-256 of the checkpoint and of the file that the function is in.
         classes: the names of the classes, if the checkpoint has them.
+        note: what is wrong with the transform for these weights, a sentence; None: nothing is
+            known to be.
     """
 
     outputs: Callable[[Tensor], dict[str, Tensor]]
     name: str
     files: dict[str, str]
     classes: list[str] | None
+    note: str | None = None
 
 
 def load_model(config: PredictConfig, device: torch.device) -> Model:
@@ -89,7 +93,13 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
     }
 
     return Model(
-        _output_function(config, model, name), name, hashes, saved["classes"] if ours else None
+        _output_function(config, model, name),
+        name,
+        hashes,
+        saved["classes"] if ours else None,
+        describe_pixels(read_pixels(saved, Path(str(config.checkpoint))), config.transform)
+        if ours
+        else None,
     )
 
 

@@ -65,6 +65,8 @@ def predict(config: PredictConfig) -> None:
     checks: dict[str, Any] = {"max_bad_fraction": config.max_bad_fraction, "strict": config.strict}
     manifest = open_images(config.data, config.split, with_labels=False, **checks)
     model = load_model(config, device)
+    if model.note and not rank.index:
+        print(f"Note: {model.note}", file=sys.stderr)
     parts = Parts(Path(str(config.out)), manifest, config.batch_size * config.part_batches)
 
     # the ranks of a machine share its cores

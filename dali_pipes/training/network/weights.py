@@ -10,7 +10,7 @@ import fnmatch
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dali_pipes.errors import ConfigError
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.network.average import averaged_weights
@@ -121,7 +122,7 @@ def _of_file(path: Path) -> Weights:
         saved = checkpoint.read(path)
     if checkpoint.is_ours(saved):
         tensors = averaged_weights(saved["ema"]) if saved["ema"] else saved["model"]
-        return Weights(source=str(path), tensors=tensors, classes=saved["classes"])
+        return replace(read_pixels(saved, path), tensors=tensors, classes=saved["classes"])
     tensors = _tensors_in(saved)
     if not tensors:
         raise CheckpointError(
@@ -316,11 +317,21 @@ def _is_aside(name: str) -> bool:
     return any(fnmatch.fnmatch(part, each) for part in name.split(".")[:2] for each in _ASIDE)
 
 
-def describe_pixels(weights: Weights, mean: Sequence[float], std: Sequence[float]) -> str | None:
+def read_pixels(saved: Mapping[str, Any], path: Path) -> Weights:
+    """Returns what a checkpoint of ours says of the images that it was trained on, and no tensors.
+
+    An earlier version kept nothing of them.
+    """
+    kept = saved.get("options", {})
+    mean, std = kept.get("transform.mean"), kept.get("transform.std")
+    return Weights(source=str(path), tensors={}, mean=mean, std=std)
+
+
+def describe_pixels(weights: Weights, form: Transform) -> str | None:
     """What is wrong with a transform's normalization for these weights, in one sentence; None:
     nothing, or theirs is unknown.
     """
-    for what, theirs, ours in (("mean", weights.mean, mean), ("std", weights.std, std)):
+    for what, theirs, ours in (("mean", weights.mean, form.mean), ("std", weights.std, form.std)):
         if theirs is None or all(
             math.isclose(one, other, abs_tol=1e-3) for one, other in zip(theirs, ours, strict=False)
         ):
@@ -328,7 +339,8 @@ def describe_pixels(weights: Weights, mean: Sequence[float], std: Sequence[float
         values = ",".join(f"{each:g}" for each in theirs)
         return (
             f"transform.{what} is [{','.join(f'{each:g}' for each in ours)}], and "
-            f"{weights.source} were trained with [{values}]; set transform.{what}=[{values}]"
+            f"the weights of {weights.source} were trained with [{values}]; "
+            f"set transform.{what}=[{values}]"
         )
     return None
 

@@ -48,6 +48,10 @@ class Monitor:
         """Returns what a row has of it; None: it was not measured."""
         return None if self.name is None else row.get(self.name)
 
+    def is_nan(self, history: Sequence[dict[str, Any]]) -> bool:
+        """Whether it was measured, and was never a number."""
+        return bool(self.values(history)) and not self.best(history)
+
     def is_over(self, history: Sequence[dict[str, Any]]) -> bool:
         """Whether the last `patience` evaluations were not better than the best before them."""
         if self.patience is None or not (best := self.best(history)):
@@ -87,6 +91,12 @@ def choose_monitor(config: TrainConfig, task: Task, has_val: bool) -> Monitor:
             f"monitor={name} is not measured for {task.name}; what is: {', '.join(known)}"
         )
     mode = config.monitor_mode or known.get(name)
+    if name in known and mode != known[name] and not config.function:
+        better = "less" if known[name] == "min" else "more"
+        raise ConfigError(
+            f"monitor_mode={mode} would keep the worst epoch: {better} of {name} is better; leave "
+            "monitor_mode out"
+        )
     if mode is None:
         raise ConfigError(
             f"monitor={name}: whether more or less of it is better is not known; set "

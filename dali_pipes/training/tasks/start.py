@@ -101,7 +101,7 @@ def _start_network(
     if model.weights and not resumes:
         weights = find_weights(model.weights, str(model.name))
         said += fit_weights(network, weights, head, manifest.classes).sentences(weights)
-        if wrong := describe_pixels(weights, form.mean, form.std):
+        if wrong := describe_pixels(weights, form):
             said.append(f"Note: {wrong}")
 
     trained = freeze(network, model.freeze, head)

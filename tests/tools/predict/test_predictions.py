@@ -162,6 +162,22 @@ def test_weights_of_training_bring_their_name_classes_and_average(run, loop, net
     assert json.loads((tmp_path / "out/_predict.json").read_text())["classes"] == list("abcdefg")
 
 
+def test_other_pixels_than_those_of_training_are_said(config, network, tmp_path, capsys):
+    kept = {"transform.mean": [0.1, 0.1, 0.1], "transform.std": [0.2, 0.2, 0.2]}
+    state = {"name": NETWORK, "classes": list("abcdefg"), "model": network.state_dict()}
+    checkpoint.save(state | {"ema": None, "options": kept}, tmp_path / "best.pt")
+    model = ModelConfig(name=None, channels_last=False)
+
+    def said(**options):
+        capsys.readouterr()
+        predict(config(checkpoint="best.pt", model=model, **options))
+        return capsys.readouterr().err
+
+    assert "trained with [0.1,0.1,0.1]; set transform.mean=[0.1,0.1,0.1]" in said()
+    same = dp.EvalTransform(size=32, resize=36, mean=(0.1, 0.1, 0.1), std=(0.2, 0.2, 0.2))
+    assert "Note: " not in said(transform=same, out=str(tmp_path / "again"))
+
+
 def test_a_checkpoint_brings_the_options_that_its_network_was_built_with(run, loop, tmp_path):
     options = {"width_mult": 0.25}
     trained = build_model("mobilenet_v2", 7, options=options).eval()

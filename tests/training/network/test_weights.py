@@ -1,12 +1,14 @@
 """The weights that a network starts from: files of other programs, and what does not fit."""
 
 import argparse
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import dali_pipes as dp
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.network.build import build_model, find_head
 from dali_pipes.training.network.weights import Weights, describe_pixels, find_weights, fit_weights
@@ -186,6 +188,7 @@ def test_weights_by_name_come_out_of_the_cache(network, trained, tmp_path, monke
     weights = find_weights("IMAGENET1K_V1", "resnet18")
     fit_weights(network, weights, "fc", CLASSES)
     assert same_body(network, trained)
-    assert describe_pixels(weights, weights.mean, weights.std) is None
-    wrong = describe_pixels(weights, [0.5, 0.5, 0.5], weights.std)
+    form = dp.EvalTransform(mean=weights.mean, std=weights.std)
+    assert describe_pixels(weights, form) is None
+    wrong = describe_pixels(weights, replace(form, mean=(0.5, 0.5, 0.5)))
     assert "set transform.mean=[0.485,0.456,0.406]" in wrong

@@ -145,3 +145,9 @@ def test_what_a_loss_does_not_have_is_refused(task, smoothing, options, message)
 def test_weights_that_are_none_are_refused(value):
     with pytest.raises(ConfigError, match=r"class_weights is .*; it takes balanced, or a number"):
         TaskConfig(class_weights=value)
+
+
+def test_weights_that_are_all_zero_are_refused():
+    with pytest.raises(ConfigError, match=r"class_weights is .*: nothing would count in the loss"):
+        TaskConfig(class_weights=[0, 0, 0])
+    assert TaskConfig(class_weights=[0, 1]).class_weights == [0, 1]

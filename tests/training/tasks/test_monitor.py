@@ -51,6 +51,21 @@ def test_patience_is_of_evaluations(values, over):
     assert not Monitor("x", "max").is_over(rows) and not Monitor(None, patience=2).is_over(rows)
 
 
+def test_a_monitor_that_was_never_a_number():
+    monitor = Monitor("x", "max")
+    assert monitor.is_nan(history(None, NAN)) and not monitor.is_nan(history(NAN, 1))
+    assert not monitor.is_nan(history(None)) and not Monitor(None).is_nan(history(NAN))
+
+
+def test_a_mode_that_keeps_the_worst_epoch_is_refused():
+    with pytest.raises(ConfigError, match="would keep the worst epoch: less of val_loss is better"):
+        choose_monitor(TrainConfig(monitor="val_loss", monitor_mode="max"), task(), True)
+    assert choose_monitor(TrainConfig(monitor="val_loss", monitor_mode="min"), task(), True)
+    # a task of the user's may mean something else by the name
+    own = TrainConfig(function="m:make", monitor="val_loss", monitor_mode="max")
+    assert choose_monitor(own, task(own=True), True).mode == "max"
+
+
 def task(own=False, evaluates=True):
     directions = {"val_loss": "min", "loss": "min"} if own else Classification.directions
     return SimpleNamespace(

@@ -1,0 +1,71 @@
+"""The options of a run that its checkpoint keeps, so that a change of them is named: when the run
+goes on, and when its weights are used.
+
+Options that a run cannot go on without are refused where they are known: those of the network
+(checkpoint.py), of the optimizer (trainer.py) and of the loader (loader/resume.py).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.training.config import SPLIT, TrainConfig
+
+_OF_RUN = (
+    *("validation", "seed", "eval_with", "monitor", "monitor_mode", "patience", "evaluate_every"),
+    *("epochs", "warmup_epochs", "precision", "label_smoothing", "ema_decay"),
+)
+_OF_OPTIMIZER = ("lr", "lr_batch_size", "clip_grad_norm")
+
+
+def options_to_keep(config: TrainConfig) -> dict[str, Any]:
+    """Returns options by their full names, with values that JSON has."""
+    groups = {
+        "": {name: getattr(config, name) for name in _OF_RUN},
+        "optimizer.": {name: getattr(config.optimizer, name) for name in _OF_OPTIMIZER},
+        "schedule.": asdict(config.schedule),
+        "task.": asdict(config.task),
+        "transform.": {"mean": config.transform.mean, "std": config.transform.std},
+    }
+    flat = {group + name: value for group, each in groups.items() for name, value in each.items()}
+    # a checkpoint gives tuples back as lists
+    kept: dict[str, Any] = json.loads(json.dumps(flat))
+    return kept
+
+
+def describe_changes(kept: Mapping[str, Any], config: TrainConfig) -> list[str]:
+    """Returns a sentence for each option that a run goes on with and did not have before.
+
+    Args:
+        kept: `options_to_keep` of the checkpoint; empty for one of an earlier version.
+    """
+    return [
+        f"Note: {name} is {_spell(value)} from here on, and was {_spell(kept[name])} before"
+        for name, value in options_to_keep(config).items()
+        if name in kept and kept[name] != value
+    ]
+
+
+def check_validation(kept: Mapping[str, Any], config: TrainConfig, path: Path) -> None:
+    """Raises a ConfigError if the images to evaluate on are drawn from the training images, and
+    not as the run drew them: it was trained on some of these.
+    """
+    if not kept or not config.validation.startswith(SPLIT):
+        return
+    asked = {name: getattr(config, name) for name in ("validation", "seed")}
+    drawn = {name: kept[name] for name in asked}
+    if asked != drawn:
+        given, there = (
+            ", ".join(f"{name}={value}" for name, value in each.items()) for each in (asked, drawn)
+        )
+        raise ConfigError(
+            f"{path} may have been trained on images that {given} draws, since its run had "
+            f"{there}; give the same, or other images by data.val"
+        )
+
+
+def _spell(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
