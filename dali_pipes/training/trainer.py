@@ -132,9 +132,11 @@ class Trainer:
             if any(all_gather(self._fabric, interrupt.signal is not None)):
                 raise Interrupted
         if len(self.history) < self._config.epochs:
+            patience = self._config.patience
+            later = "evaluation" if patience == 1 else f"{patience} evaluations"
             log.say(
-                f"{self.monitor.name} was not better in {self._config.patience} evaluations: the "
-                f"run ends after {len(self.history)} epochs"
+                f"{self.monitor.name} was not better in the last {later}: the run ends after "
+                f"{len(self.history)} epochs"
             )
 
     def _evaluate(self, epoch: int, heartbeat: Heartbeat) -> Evaluation | None:

@@ -90,12 +90,12 @@ class Fit:
         return said
 
 
-def find_weights(weights: str, name: str) -> Weights:
+def find_weights(weights: str, name: str | None) -> Weights:
     """Reads weights.
 
     Args:
         weights: a file, or a name that torchvision or timm gives to weights of this network.
-        name: of the network.
+        name: of the network; None: it is of the user's function, and has no weights by name.
 
     Raises:
         CheckpointError: there is no such file or name, or it cannot be read without running code
@@ -105,6 +105,11 @@ def find_weights(weights: str, name: str) -> Weights:
     path = Path(weights).expanduser()
     if path.is_file() or path.suffix in _SUFFIXES or "/" in weights:
         return _of_file(path)
+    if name is None:
+        raise CheckpointError(
+            f"model.weights={weights} is no file, and the network of model.function has no weights "
+            "by name; give a file, or load them in the function"
+        )
     from dali_pipes.training.network.build import is_of_torchvision, timm_name
 
     if is_of_torchvision(name):

@@ -99,7 +99,7 @@ def _start_network(
             "known, which model.weights and model.freeze need; let the function take num_classes"
         )
     if model.weights and not resumes:
-        weights = find_weights(model.weights, str(model.name))
+        weights = find_weights(model.weights, None if model.function else model.name)
         said += fit_weights(network, weights, head, manifest.classes).sentences(weights)
         if wrong := describe_pixels(weights, form):
             said.append(f"Note: {wrong}")

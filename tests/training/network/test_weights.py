@@ -165,6 +165,8 @@ def test_names_of_weights():
         find_weights("IMAGENET1K_V3", "resnet18")
     with pytest.raises(CheckpointError, match=r"a9_in1k is no file, and timm has .* resnet26d"):
         find_weights("a9_in1k", "resnet26d")
+    with pytest.raises(CheckpointError, match=r"the network of model\.function has no weights by"):
+        find_weights("IMAGENET1K_V1", None)
 
 
 def test_weights_by_name_come_out_of_the_cache(network, trained, tmp_path, monkeypatch):

@@ -143,7 +143,10 @@ def test_a_run_ends_when_it_is_not_better_any_more(config, run, tmp_path):
     frozen = ModelConfig(name="shufflenet_v2_x0_5", freeze=["conv*", "stage*"])
     summary = run(config(epochs=9, optimizer=still, model=frozen, patience=2, monitor="val_loss"))
     assert summary["epochs"] == 3 and summary["best_epoch"] == 0
-    assert "val_loss was not better in 2 evaluations" in (tmp_path / "run/train.log").read_text()
+    assert (
+        "val_loss was not better in the last 2 evaluations"
+        in (tmp_path / "run/train.log").read_text()
+    )
     # and a resumed run knows it
     again = run(
         config(
