@@ -42,7 +42,7 @@ LIBRARIES = {
     },
     "lightning": {"training/launch.py", "training/log/loggers.py", "adapters/lightning.py"},
     "accelerate": {"adapters/accelerate.py"},
-    "transformers": {"adapters/transformers.py", "training/network/build.py"},
+    "transformers": {"adapters/transformers.py", "training/network/hugging_face.py"},
     "timm": {
         "adapters/from_torch/samples.py",
         "training/network/build.py",

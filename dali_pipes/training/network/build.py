@@ -1,35 +1,39 @@
 """The network: by its name in torchvision or timm, of a folder of Hugging Face, or of a function of
-the user's; its head, and what of it is not trained.
+the user's; what it takes, and its head.
 """
 
 import inspect
-import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatch
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
-from types import MappingProxyType, MethodType
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import propose_name
 from dali_pipes.system.functions import import_function
 from dali_pipes.training.config import ModelConfig
+from dali_pipes.training.network.hugging_face import check_folder, load_folder
+from dali_pipes.training.network.names import (
+    FROM_TIMM,
+    is_folder,
+    is_of_torchvision,
+    timm_name,
+    torchvision_names,
+)
 
 # In training these two have auxiliary outputs with losses (Szegedy et al., 2014 and 2015); only the
 # main output is trained here.
 _ONE_OUTPUT = {
     name: {"aux_logits": False, "init_weights": True} for name in ("googlenet", "inception_v3")
 }
-_FROM_TIMM = "timm/"  # before the name of a network that torchvision has too
 _OF_SETTING = ("width_mult", "reduced_tail", "dilated")
 _GIVEN = ("num_classes", "channels")  # to a function that takes them
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
@@ -47,8 +51,8 @@ def check_model(name: str | None) -> str:
         raise ConfigError(
             "no model is named; choose one, as in model=resnet50 or model.name=vit_b_16"
         )
-    if _is_folder(name):
-        _check_folder(name)
+    if is_folder(name):
+        check_folder(name)
         return name
 
     names, where = torchvision_names(), "torchvision.models does"
@@ -60,7 +64,7 @@ def check_model(name: str | None) -> str:
         if timm_name(name) in timm.list_models():
             return name
         where = "torchvision.models and timm do"
-    elif name.startswith(_FROM_TIMM):
+    elif name.startswith(FROM_TIMM):
         raise ConfigError(f"model.name={name} needs the package timm; pip install timm")
 
     near = get_close_matches(name, names, n=5, cutoff=0.3)
@@ -130,8 +134,9 @@ def build_model(
         ConfigError: there is no such network, or it does not take the options.
     """
     name = check_model(name)
-    if _is_folder(name):
-        return _of_folder(name, num_classes, channels, options)
+    if is_folder(name):
+        _refuse_own(("num_labels", "num_channels"), options)
+        return load_folder(name, num_classes, channels, options)
     check_channels(name, channels)
     if is_of_torchvision(name):
         from torchvision.models import get_model
@@ -183,105 +188,6 @@ def _refusal(options: Mapping[str, Any], error: Exception) -> str:
     text = ", ".join(f"{name}: {value}" for name, value in options.items())
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     return f"model.options={{{text}}}: the network cannot be built with it ({reason})"
-
-
-def timm_name(name: str) -> str:
-    """What timm calls a network of `ModelConfig.name`."""
-    return name.removeprefix(_FROM_TIMM)
-
-
-def is_of_torchvision(name: str) -> bool:
-    """Whether a network is built by torchvision, which goes before timm."""
-    return name in torchvision_names()
-
-
-def torchvision_names() -> list[str]:
-    """The names of torchvision's networks for classification."""
-    from torchvision import models  # here, since it takes longer to import than PyTorch
-
-    return models.list_models(models)
-
-
-def _is_folder(name: str) -> bool:
-    return ("/" in name and not name.startswith(_FROM_TIMM)) or Path(name).is_dir()
-
-
-def _check_folder(name: str) -> None:
-    if not Path(name, "config.json").is_file():
-        raise ConfigError(
-            f"model.name={name} is no folder of a model of Hugging Face: there is no config.json "
-            "in it; save one by save_pretrained(), or name a network of torchvision or timm"
-        )
-    if not find_spec("transformers"):
-        raise ConfigError(
-            f"model.name={name} is a folder of Hugging Face's, which needs the package "
-            "transformers; pip install transformers"
-        )
-
-
-class Logits(nn.Module):
-    """A model of Hugging Face as a network: images in, scores (N, classes) out.
-
-    Args:
-        classes: what its folder calls the classes that it was trained for; empty: unknown.
-    """
-
-    def __init__(self, network: nn.Module, classes: list[str]):
-        super().__init__()
-        self.network, self.classes = network, classes
-
-    def forward(self, images: Tensor) -> Tensor:
-        scores: Tensor = self.network(pixel_values=images).logits
-        return scores
-
-
-def _of_folder(name: str, num_classes: int, channels: int, options: Mapping[str, Any]) -> nn.Module:
-    """The network of a folder with its weights; its head is new where it is for other classes."""
-    from transformers import AutoConfig, AutoModelForImageClassification
-    from transformers.utils.logging import get_verbosity, set_verbosity
-
-    own = AutoConfig.from_pretrained(name, local_files_only=True)
-    if (stored := getattr(own, "num_channels", channels)) != channels:
-        raise ConfigError(
-            f"model.name={name} takes images of {stored} channels, and transform.channels is "
-            f"{channels}; set transform.channels={stored}"
-        )
-    _refuse_own(("num_labels", "num_channels"), options)
-    entries = own.to_dict()
-    if unknown := [option for option in options if option not in entries]:
-        raise ConfigError(
-            f"model.options: the config.json of model.name={name} has no {unknown[0]}"
-            f"{propose_name(unknown[0], entries)}"
-        )
-
-    level = get_verbosity()
-    set_verbosity(logging.ERROR)  # it warns of the new head
-    try:
-        network = AutoModelForImageClassification.from_pretrained(
-            name,
-            num_labels=num_classes,
-            ignore_mismatched_sizes=True,
-            local_files_only=True,
-            **options,
-        )
-    except Exception as error:  # of any kind: the folder may hold anything
-        raise ConfigError(
-            f"model.name={name}: transformers cannot make a classifier of it "
-            f"({' '.join(str(error).split())[:200]})"
-        ) from None
-    finally:
-        set_verbosity(level)
-    classes = [own.id2label[place] for place in sorted(own.id2label)]
-    # its names where nobody has given any
-    named = classes != [f"LABEL_{place}" for place in range(len(classes))]
-    return Logits(network, classes if named else [])
-
-
-def stored_classes(network: nn.Module) -> list[str]:
-    """Returns the classes that a folder of Hugging Face names; those of other networks are not
-    known.
-    """
-    return network.classes if isinstance(network, Logits) else []
 
 
 def _of_function(
@@ -370,62 +276,6 @@ def find_head(module: nn.Module, outputs: int) -> str:
         if isinstance(each, nn.Linear | nn.Conv2d) and weight is not None:
             last = name if len(weight) == outputs else last
     return last
-
-
-def freeze(module: nn.Module, patterns: Sequence[str], head: str) -> float:
-    """Leaves parameters out of the training, and returns the share of the weights that is trained.
-
-    A part of which nothing is trained stays in evaluation mode, so that its running statistics stay
-    what they are, and it drops nothing out.
-
-    Args:
-        patterns: of parameters' names, such as layer1.*; backbone.* is everything but the head
-            where no name begins with that word.
-        head: as from `find_head`.
-
-    Raises:
-        ConfigError: a pattern is of no parameter, or nothing would be trained.
-    """
-    named = dict(module.named_parameters())
-    for pattern in patterns:
-        matched = [name for name in named if fnmatch(name, pattern)]
-        if not matched and pattern in ("backbone", "backbone.*") and head:
-            matched = [name for name in named if not name.startswith(f"{head}.")]
-        if not matched:
-            parts = ", ".join(f"{each}.*" for each, _ in module.named_children())
-            raise ConfigError(
-                f"model.freeze={pattern} is of no parameter of the network; its parts are {parts}"
-            )
-        for name in matched:
-            named[name].requires_grad_(False)
-
-    trained = sum(each.numel() for each in named.values() if each.requires_grad)
-    if not trained:
-        raise ConfigError(
-            f"model.freeze=[{','.join(patterns)}] leaves nothing to train; leave a part out of it, "
-            "such as backbone.* for all but the head"
-        )
-    if patterns:
-        _keep_in_evaluation(module)
-    return trained / sum(each.numel() for each in named.values())
-
-
-def _keep_in_evaluation(module: nn.Module) -> None:
-    parameters = list(module.parameters())
-    if parameters and not any(each.requires_grad for each in parameters):
-        # a method of the object, so that a copy of it has one of its own
-        module.train = MethodType(_train_nothing, module)  # type: ignore[method-assign]
-        module.eval()
-        return
-    for child in module.children():
-        _keep_in_evaluation(child)
-
-
-def _train_nothing(module: nn.Module, mode: bool = True) -> nn.Module:
-    for each in module.children():
-        each.train(False)
-    module.training = False
-    return module
 
 
 def default_model() -> str:

@@ -19,7 +19,8 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused_of_dali
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.network.build import build_network, find_head, freeze
+from dali_pipes.training.network.build import build_network, find_head
+from dali_pipes.training.network.freezing import freeze
 from dali_pipes.training.tasks.build import count_outputs
 
 

@@ -22,6 +22,7 @@ from dali_pipes.plan.transforms import Transform
 from dali_pipes.training import checkpoint
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.network.average import averaged_weights
+from dali_pipes.training.network.names import is_of_torchvision, timm_name
 
 # Where programs keep the weights in what they save; the first that is there is taken. DINO
 # evaluates its teacher (facebookresearch/dino, eval_linear.py, --checkpoint_key).
@@ -110,7 +111,6 @@ def find_weights(weights: str, name: str | None) -> Weights:
             f"model.weights={weights} is no file, and the network of model.function has no weights "
             "by name; give a file, or load them in the function"
         )
-    from dali_pipes.training.network.build import is_of_torchvision, timm_name
 
     if is_of_torchvision(name):
         return _of_torchvision(weights, name)

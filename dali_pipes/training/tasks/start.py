@@ -11,12 +11,9 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import views_of
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.network.build import (
-    build_network,
-    find_head,
-    freeze,
-    stored_classes,
-)
+from dali_pipes.training.network.build import build_network, find_head
+from dali_pipes.training.network.freezing import freeze
+from dali_pipes.training.network.hugging_face import stored_classes
 from dali_pipes.training.network.weights import describe_pixels, find_weights, fit_weights
 from dali_pipes.training.tasks.build import build_supervised, count_outputs
 from dali_pipes.training.tasks.own import make_own

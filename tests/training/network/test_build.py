@@ -1,7 +1,5 @@
 """Networks from functions and from folders, their heads, and parts that are not trained."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -13,9 +11,7 @@ from dali_pipes.training.network.build import (
     build_network,
     check_network,
     find_head,
-    freeze,
     refuse_training_options,
-    stored_classes,
 )
 from dali_pipes.training.optimizing.recipe import parameter_groups
 
@@ -134,76 +130,6 @@ def test_what_builds_no_network_of_the_user_s_refuses_its_options():
     with pytest.raises(ConfigError, match=r"model\.options is for dali-pipes train"):
         refuse_training_options(ModelConfig(options={"a": 1}))
     refuse_training_options(ModelConfig(options={"a": 1}), but="options")
-
-
-def test_a_folder_of_hugging_face(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    own = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=4
-    )
-    theirs = transformers.ResNetForImageClassification(own).eval()
-    theirs.save_pretrained(tmp_path)
-    network = build_network(ModelConfig(name=str(tmp_path)), 4).eval()
-    images = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        assert torch.allclose(network(images), theirs(images).logits, atol=1e-6)
-
-    wanted = {"hidden_act": "gelu"}
-    changed = build_network(ModelConfig(name=str(tmp_path), options=wanted), 4)
-    assert changed.network.config.hidden_act == "gelu"
-    with pytest.raises(ConfigError, match="has no hidden_acts; did you mean hidden_act"):
-        build_network(ModelConfig(name=str(tmp_path), options={"hidden_acts": "gelu"}), 4)
-
-    network = build_network(ModelConfig(name=str(tmp_path)), 6)
-    assert network(images).shape == (2, 6) and find_head(network, 6) == "network.classifier.1"
-    inner = network.network.resnet.state_dict()
-    assert all(
-        torch.equal(value, inner[name]) for name, value in theirs.resnet.state_dict().items()
-    )
-    # transformers names them so where nobody has
-    assert stored_classes(network) == []
-    with pytest.raises(ConfigError, match=r"takes images of 3 channels.*set transform\.channels=3"):
-        build_network(ModelConfig(name=str(tmp_path)), 4, 1)
-
-
-def test_a_folder_without_a_model(tmp_path):
-    with pytest.raises(ConfigError, match=r"there is no config\.json in it"):
-        check_network(ModelConfig(name=str(tmp_path)), [224], 3)
-
-
-def test_what_is_frozen_is_not_trained_and_stays_as_in_evaluation():
-    network = build_model("resnet18", 7)
-    share = freeze(network, ["backbone.*"], "fc")
-    trained = [name for name, each in network.named_parameters() if each.requires_grad]
-    assert trained == ["fc.weight", "fc.bias"] and 0 < share < 0.01
-
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    for each in (network, copy.deepcopy(network)):
-        each.train()
-        assert each.fc.training and not each.bn1.training and not each.layer1[0].bn1.training
-        each(torch.randn(4, 3, 32, 32)).sum().backward()
-        after = each.state_dict()
-        assert all(torch.equal(after[name], value) for name, value in before.items())
-        assert each.conv1.weight.grad is None and each.fc.weight.grad is not None
-
-
-def test_a_part_is_frozen_by_its_pattern():
-    network = build_model("resnet18", 7)
-    freeze(network, ["layer1.*", "conv1.weight"], "fc")
-    frozen = {name for name, each in network.named_parameters() if not each.requires_grad}
-    assert {name.split(".")[0] for name in frozen} == {"layer1", "conv1"}
-    network.train()
-    assert network.bn1.training and not network.layer1[0].bn1.training
-    assert freeze(build_model("resnet18", 7), [], "fc") == 1
-
-
-@pytest.mark.parametrize(
-    ("patterns", "why"),
-    [(["*"], "leaves nothing to train"), (["layers.*"], r"of no parameter.*conv1\.\*, bn1\.\*")],
-)
-def test_a_pattern_that_makes_no_sense(patterns, why):
-    with pytest.raises(ConfigError, match=why):
-        freeze(build_model("resnet18", 7), patterns, "fc")
 
 
 def test_rates_by_pattern():

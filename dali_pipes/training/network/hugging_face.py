@@ -1,0 +1,92 @@
+"""Networks in folders that Hugging Face's transformers saved."""
+
+import logging
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import propose_name
+
+
+def check_folder(name: str) -> None:
+    """Raises a ConfigError if there is no model in a folder, or transformers is missing."""
+    if not Path(name, "config.json").is_file():
+        raise ConfigError(
+            f"model.name={name} is no folder of a model of Hugging Face: there is no config.json "
+            "in it; save one by save_pretrained(), or name a network of torchvision or timm"
+        )
+    if not find_spec("transformers"):
+        raise ConfigError(
+            f"model.name={name} is a folder of Hugging Face's, which needs the package "
+            "transformers; pip install transformers"
+        )
+
+
+class Logits(nn.Module):
+    """A model of Hugging Face as a network: images in, scores (N, classes) out.
+
+    Args:
+        classes: what its folder calls the classes that it was trained for; empty: unknown.
+    """
+
+    def __init__(self, network: nn.Module, classes: list[str]):
+        super().__init__()
+        self.network, self.classes = network, classes
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.network(pixel_values=images).logits
+        return scores
+
+
+def load_folder(
+    name: str, num_classes: int, channels: int, options: Mapping[str, Any]
+) -> nn.Module:
+    """The network of a folder with its weights; its head is new where it is for other classes."""
+    from transformers import AutoConfig, AutoModelForImageClassification
+    from transformers.utils.logging import get_verbosity, set_verbosity
+
+    own = AutoConfig.from_pretrained(name, local_files_only=True)
+    if (stored := getattr(own, "num_channels", channels)) != channels:
+        raise ConfigError(
+            f"model.name={name} takes images of {stored} channels, and transform.channels is "
+            f"{channels}; set transform.channels={stored}"
+        )
+    entries = own.to_dict()
+    if unknown := [option for option in options if option not in entries]:
+        raise ConfigError(
+            f"model.options: the config.json of model.name={name} has no {unknown[0]}"
+            f"{propose_name(unknown[0], entries)}"
+        )
+
+    level = get_verbosity()
+    set_verbosity(logging.ERROR)  # it warns of the new head
+    try:
+        network = AutoModelForImageClassification.from_pretrained(
+            name,
+            num_labels=num_classes,
+            ignore_mismatched_sizes=True,
+            local_files_only=True,
+            **options,
+        )
+    except Exception as error:  # of any kind: the folder may hold anything
+        raise ConfigError(
+            f"model.name={name}: transformers cannot make a classifier of it "
+            f"({' '.join(str(error).split())[:200]})"
+        ) from None
+    finally:
+        set_verbosity(level)
+    classes = [own.id2label[place] for place in sorted(own.id2label)]
+    # its names where nobody has given any
+    named = classes != [f"LABEL_{place}" for place in range(len(classes))]
+    return Logits(network, classes if named else [])
+
+
+def stored_classes(network: nn.Module) -> list[str]:
+    """Returns the classes that a folder of Hugging Face names; those of other networks are not
+    known.
+    """
+    return network.classes if isinstance(network, Logits) else []
