@@ -24,6 +24,21 @@ CAVEATS = {
         "those of its disk or network."
     ),
 }
+# keys of a result that may be missing, in words
+FIGURES = {
+    "gpu_utilization": "how busy the GPU was",
+    "sm_utilization": "how busy its multiprocessors were",
+    "nvjpg_utilization": "how busy its JPEG engines were",
+    "gpu_memory_mib": "GPU memory",
+    "joules_per_1000_images": "energy",
+    "pinned_mib": "pinned memory",
+    "cgroup_cpu_s_per_1000_images": "CPU time of the cgroup",
+    "throttled_s": "throttling",
+    "warm_up_s": "the warm-up",
+    "steady": "whether rates were steady",
+    "resident": "what was in the page cache",
+    "peak_pss_mib": "memory with shared parts counted once",
+}
 # the arms that are a DataLoader of the user's: of a function, and of a program
 USERS = ("DataLoaderConfig", "ProgramLoaderConfig")
 
@@ -44,8 +59,9 @@ def caveats(result: Result) -> list[str]:
 
     # one line for each reason, with all of its figures
     for why in dict.fromkeys(result["not_measured"].values()):
-        figures = [figure for figure, reason in result["not_measured"].items() if reason == why]
-
+        figures = [
+            FIGURES[figure] for figure, reason in result["not_measured"].items() if reason == why
+        ]
         lines.append(f"Not measured, {why}: {', '.join(figures)}.")
     lines.append(
         "Other programs on this machine are not known; the control shows how far they disturbed."

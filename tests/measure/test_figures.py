@@ -2,6 +2,7 @@ import pytest
 from made_up import gpu, trial
 
 from dali_pipes.measure.figures import arm_figures, not_measured, result_figures, trial_figures
+from dali_pipes.measure.wording import FIGURES
 
 
 def test_one_trial():
@@ -54,6 +55,8 @@ def test_what_this_workload_does_not_have_is_reported():
     assert "cold trial" in not_measured([warm])["resident"] and "warm_up_s" not in not_measured(
         [warm]
     )
+    for made in (warm, together, cold):
+        assert set(not_measured([made])) <= set(FIGURES), "the page has words for each of them"
     assert "share" in not_measured([together])["cgroup_cpu_s_per_1000_images"]
     assert (
         not_measured([cold])["warm_up_s"]

@@ -125,7 +125,7 @@ def test_what_is_said_is_said_on_the_page(page):
     text = page()
     assert "dali against torch: 2.00 [2.00, 2.00]" in text  # without a control nothing is claimed
     assert "&lt;/h1&gt;&lt;script&gt;$x" in text and "GPU %" in text
-    assert "Not measured, no cgroup (v2): throttled_s" in text
+    assert "Not measured, no cgroup (v2): throttling" in text
 
 
 def test_repeated_images_are_reported(page):
