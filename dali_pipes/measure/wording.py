@@ -60,7 +60,9 @@ def caveats(result: Result) -> list[str]:
     # one line for each reason, with all of its figures
     for why in dict.fromkeys(result["not_measured"].values()):
         figures = [
-            FIGURES[figure] for figure, reason in result["not_measured"].items() if reason == why
+            FIGURES.get(figure, figure)
+            for figure, reason in result["not_measured"].items()
+            if reason == why
         ]
         lines.append(f"Not measured, {why}: {', '.join(figures)}.")
     lines.append(
