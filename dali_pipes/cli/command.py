@@ -7,9 +7,7 @@
 
 import difflib
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable
 from importlib.metadata import version
 
@@ -109,17 +107,7 @@ def function_option(word: str) -> str:
 
 
 def _overview() -> str:
-    width = min(100, shutil.get_terminal_size((100, 0)).columns)
-    lines = [
-        textwrap.fill(
-            _summary(job),
-            width,
-            initial_indent=f"    {name:<10} ",
-            subsequent_indent=" " * 15,
-            break_on_hyphens=False,
-        )
-        for name, job in JOBS.items()
-    ]
+    lines = [f"    {name:<10} {_summary(job)}" for name, job in JOBS.items()]
     head = "dali-pipes JOB [OPTION=VALUE …]; dali-pipes JOB --help explains a job and its options."
     return "\n".join([head, "", *lines])
 

@@ -74,7 +74,7 @@ def _worst(mode: str) -> float:
 
 
 def benchmark(config: Any) -> None:
-    """The A/B: compares the speed and the CPU time of loaders on the same samples and crops.
+    """The A/B: compares speed and CPU time of loaders on the same samples and crops.
 
     First the pixels of all loaders (`arms`) are compared, then they are measured in rounds of
     random order: ratios with intervals.
@@ -93,8 +93,7 @@ def benchmark(config: Any) -> None:
 
 
 def migrate(config: Any) -> None:
-    """Shows what of your own DataLoaders can be carried over and what changes in your program;
-    measures both.
+    """Shows which of your DataLoaders convert, the change of your program, and its gain.
 
     docs/from_torch.md has the rest.
 
@@ -154,8 +153,9 @@ def scan(config: Any) -> None:
 
 
 def index() -> None:
-    """Writes index.arrow beside images in an object store, so that opening them reads that file and
-    no image.
+    """Writes index.arrow beside images in an object store, so that they open at once.
+
+    Whoever opens them then reads that file and no image.
 
     docs/object-stores.md has the rest.
 
@@ -191,8 +191,9 @@ def index() -> None:
 
 
 def preview(config: Any) -> None:
-    """Shows what a loader yields: shapes, speed, a checksum of the sample order, and a picture of
-    the first images.
+    """Shows what a loader yields: shapes, speed, and a picture of the first images.
+
+    It also prints a checksum of the sample order.
 
     dali-pipes preview loader=dali data.train=/my/images
     dali-pipes preview loader=torch data.train=/my/images     # the same samples, the same crops
@@ -206,7 +207,7 @@ def preview(config: Any) -> None:
 
 
 def prepare(config: Any) -> None:
-    """Makes images ready once, before training: smaller JPEGs, shards, or CIFAR as a folder.
+    """Prepares images once, before training: smaller JPEGs, shards, or CIFAR as a folder.
 
     docs/prepare.md has the rest.
 
@@ -220,8 +221,9 @@ def prepare(config: Any) -> None:
 
 
 def predict(config: Any) -> None:
-    """Runs a model over all images, into Parquet files: logits, top-k or embeddings. The same
-    command resumes.
+    """Writes logits, top-k or embeddings of all images as Parquet.
+
+    The same command resumes.
 
     docs/predict.md has the columns and the rest.
 
@@ -236,8 +238,10 @@ def predict(config: Any) -> None:
 
 
 def diagnose(config: Any) -> None:
-    """Why training waits, and what would change it: its parts alone and together, a verdict, fixes
-    and their gain.
+    """Finds why training waits, and what would change it.
+
+    It measures the parts of training alone and together, and prints a verdict, fixes and their
+    gain.
 
     dali-pipes diagnose data.train=/my/images model=resnet18 loader=torch loader.num_workers=4
     dali-pipes diagnose experiment=imagenet_resnet50 data.root=/imagenet verify=true
@@ -262,8 +266,9 @@ def demo(config: Any) -> None:
 
 
 def tune(config: Any) -> None:
-    """Finds the fastest settings of a loader for your images on this machine; writes them for
-    loader=tuned_HOST.
+    """Finds the fastest settings of a loader for your images on this machine.
+
+    It writes them for loader=tuned_HOST.
 
     docs/tune.md has the rest.
 

@@ -29,7 +29,7 @@ def test_help_lists_every_job_in_a_line(command, capsys, words):
     head, _, *lines = capsys.readouterr().out.splitlines()
     assert head.startswith("dali-pipes JOB ")
     assert [line.split()[0] for line in lines] == list(jobs.JOBS)
-    assert all(line.startswith("    ") and line[-1] in ".?" and len(line) <= 132 for line in lines)
+    assert all(line.startswith("    ") and line[-1] in ".?" and len(line) <= 100 for line in lines)
 
 
 @pytest.mark.parametrize(
