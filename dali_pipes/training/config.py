@@ -104,8 +104,6 @@ def check_class_weights(name: str, value: Any) -> list[float] | None:
             f"{name} is {describe_value(value)}; it takes balanced, or a number of at least 0 for "
             "each class, such as [1,2.5]"
         )
-    if not any(numbers):
-        raise ConfigError(f"{name} is {describe_value(value)}: nothing would count in the loss")
     return [float(each) for each in numbers]
 
 
@@ -135,6 +133,13 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        weights = check_class_weights("class_weights", self.class_weights)
+        # a pos_weight of 0 leaves the images without the class
+        if weights is not None and not any(weights):
+            given = describe_value(self.class_weights)
+            raise OptionError(
+                type(self), f"class_weights is {given}: nothing would count in the loss"
+            )
 
 
 FROM_DATA, NONE, SPLIT = "data", "none", "split:"

@@ -151,3 +151,4 @@ def test_weights_that_are_all_zero_are_refused():
     with pytest.raises(ConfigError, match=r"class_weights is .*: nothing would count in the loss"):
         TaskConfig(class_weights=[0, 0, 0])
     assert TaskConfig(class_weights=[0, 1]).class_weights == [0, 1]
+    assert TaskConfig(pos_weight=[0, 0]).pos_weight == [0, 0], "the other images still count"
