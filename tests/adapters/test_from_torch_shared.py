@@ -23,10 +23,11 @@ from dali_pipes.adapters.from_torch import trace
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder
+from dali_pipes.adapters.from_torch.recording import kept as kept_module
+from dali_pipes.adapters.from_torch.recording import light_copy
 from dali_pipes.adapters.from_torch.recording import reach as reach_module
-from dali_pipes.adapters.from_torch.recording import untouched
+from dali_pipes.adapters.from_torch.recording.kept import find_generators, globals_kept
 from dali_pipes.adapters.from_torch.recording.reach import copy_data, find_read, reach
-from dali_pipes.adapters.from_torch.recording.untouched import find_generators, globals_kept
 from dali_pipes.adapters.from_torch.structure import first_difference
 
 CROP = v1.RandomResizedCrop(16)
@@ -604,7 +605,8 @@ class PlainThumbs(Thumbs):
 @pytest.mark.parametrize("is_large", [False, True])
 def test_an_array_of_the_data_set_stays_as_it_is(kind, is_large, files, monkeypatch):
     if is_large:
-        monkeypatch.setattr(untouched, "_LARGEST", 1000)
+        for module in (light_copy, kept_module):
+            monkeypatch.setattr(module, "LARGEST_ARRAY", 1000)
     data = kind(files)
     thumbs = data.thumbs
     with suppress(NotConvertibleError):
@@ -613,7 +615,7 @@ def test_an_array_of_the_data_set_stays_as_it_is(kind, is_large, files, monkeypa
 
 
 def test_arrays_beyond_the_total_are_not_shared(files, monkeypatch):
-    monkeypatch.setattr(untouched, "_TOTAL", 1000)
+    monkeypatch.setattr(kept_module, "_TOTAL", 1000)
     data = Thumbs(files)
     with globals_kept(data) as kept:
         copied, shares_objects = copy_data(data, kept)
@@ -738,7 +740,7 @@ def test_tensors_of_all_kinds_are_kept_or_left():
 
 
 def test_generators_are_found_without_copies(monkeypatch):
-    monkeypatch.setattr(untouched, "_copy_of", None)
+    monkeypatch.setattr(kept_module, "_copy_of", None)
     generator = torch.Generator()
     assert find_generators([torch.zeros(4), {"generator": generator}]) == [generator]
 

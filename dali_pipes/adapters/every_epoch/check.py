@@ -13,8 +13,9 @@ from dali_pipes.adapters.from_torch.check.common import random_states_kept
 from dali_pipes.adapters.from_torch.check.draws import compare_draws
 from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.recorder import get_sample
+from dali_pipes.adapters.from_torch.recording.kept import globals_kept
+from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
 from dali_pipes.adapters.from_torch.recording.reach import copy_data
-from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
 from dali_pipes.adapters.from_torch.samples import DataSetSamples
 from dali_pipes.adapters.from_torch.structure import leaves
 from dali_pipes.adapters.items.load import ItemLoader

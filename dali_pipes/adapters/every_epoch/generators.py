@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.from_torch.recording.untouched import Kept, find_generators, is_a
+from dali_pipes.adapters.from_torch.recording.kept import Kept, find_generators
+from dali_pipes.adapters.from_torch.recording.objects import is_a
 
 _STRIDE = 0x9E3779B97F4A7C15  # any large odd number: each generator gets a seed of its own
 

@@ -52,7 +52,8 @@ from dali_pipes.adapters.from_torch.reading import (
     refuse_unless,
 )
 from dali_pipes.adapters.from_torch.recorder import Recorder
-from dali_pipes.adapters.from_torch.recording.untouched import Kept, light_copy
+from dali_pipes.adapters.from_torch.recording.kept import Kept
+from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
 from dali_pipes.adapters.from_torch.structure import first_difference, leaves
 from dali_pipes.adapters.items.load import manifest_of, refuse_backend
 from dali_pipes.adapters.items.skeletons import find_difference

@@ -26,18 +26,16 @@ from dali_pipes.adapters.every_epoch.generators import seed_own
 from dali_pipes.adapters.every_epoch.trace import ItemTrace, done_of
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, get_sample
+from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
+from dali_pipes.adapters.from_torch.recording.lru_caches import find_caches, forget, used
 from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
-from dali_pipes.adapters.from_torch.recording.steps import steps_patched
-from dali_pipes.adapters.from_torch.recording.untouched import (
-    find_caches,
-    forget,
+from dali_pipes.adapters.from_torch.recording.random_states import (
     generator_state,
-    light_copy,
     set_generator_state,
     states_kept,
-    used,
 )
+from dali_pipes.adapters.from_torch.recording.steps import steps_patched
 from dali_pipes.adapters.from_torch.recording.visit import (
     EndlessError,
     Opened,

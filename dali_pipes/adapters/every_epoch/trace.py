@@ -21,9 +21,10 @@ from dali_pipes.adapters.every_epoch.generators import find_own_generators, seed
 from dali_pipes.adapters.from_torch.chains import Chain
 from dali_pipes.adapters.from_torch.reading import is_of, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace, name_of
+from dali_pipes.adapters.from_torch.recording.kept import Kept
 from dali_pipes.adapters.from_torch.recording.made_up import BLANK, MADE_UP, SQUARE
+from dali_pipes.adapters.from_torch.recording.objects import is_a
 from dali_pipes.adapters.from_torch.recording.reach import reach
-from dali_pipes.adapters.from_torch.recording.untouched import Kept, is_a
 from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit
 from dali_pipes.adapters.from_torch.structure import Found, end_of, first_difference
 from dali_pipes.adapters.from_torch.trace import (

@@ -59,9 +59,9 @@ from dali_pipes.adapters.from_torch.reading import (
 )
 from dali_pipes.adapters.from_torch.recorder import Recorder, Trace
 from dali_pipes.adapters.from_torch.recording.keys import freeze
+from dali_pipes.adapters.from_torch.recording.objects import is_a, is_own
 from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
 from dali_pipes.adapters.from_torch.recording.stores import stored_by
-from dali_pipes.adapters.from_torch.recording.untouched import is_a, is_own
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
     are_pairs,

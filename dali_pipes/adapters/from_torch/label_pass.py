@@ -24,10 +24,7 @@ from dali_pipes.adapters.from_torch.label_file import LabelFile, Record
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
-from dali_pipes.adapters.from_torch.recording.untouched import (
-    seed_all,
-    states_kept,
-)
+from dali_pipes.adapters.from_torch.recording.random_states import seed_all, states_kept
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened, Supply
 from dali_pipes.adapters.from_torch.structure import first_difference
 from dali_pipes.adapters.from_torch.trace import (

@@ -14,12 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.from_torch.recording.untouched import (
-    attributes_of,
-    generator_state,
-    is_a,
-    is_own,
-)
+from dali_pipes.adapters.from_torch.recording.objects import attributes_of, is_a, is_own
+from dali_pipes.adapters.from_torch.recording.random_states import generator_state
 from dali_pipes.errors import ConfigError
 
 _DEEPEST = 6  # levels of objects

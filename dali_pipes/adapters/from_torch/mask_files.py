@@ -12,7 +12,7 @@ from PIL import Image
 
 from dali_pipes.adapters.from_torch.recording.marks import Pixels
 from dali_pipes.adapters.from_torch.recording.masks import MASK_MODES, MaskFile, MaskNotes
-from dali_pipes.adapters.from_torch.recording.untouched import seed_all
+from dali_pipes.adapters.from_torch.recording.random_states import seed_all
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened, Supply, Visit
 
 _ALL = {"1": 2}  # how many values a mask may have, by its mode; 256 in others

@@ -25,13 +25,13 @@ from dali_pipes.adapters.from_torch.reading import (
     place_of,
     refuse_unless,
 )
-from dali_pipes.adapters.from_torch.recording.reach import reach
-from dali_pipes.adapters.from_torch.recording.untouched import (
-    Kept,
+from dali_pipes.adapters.from_torch.recording.kept import Kept
+from dali_pipes.adapters.from_torch.recording.random_states import (
     random_states,
     seed_all,
     states_kept,
 )
+from dali_pipes.adapters.from_torch.recording.reach import reach
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.order import Order

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data._utils.collate import collate, default_collate, default_collate_fn_map
 
-from dali_pipes.adapters.from_torch.recording.untouched import seed_all, states_kept
+from dali_pipes.adapters.from_torch.recording.random_states import seed_all, states_kept
 from dali_pipes.adapters.from_torch.structure import PictureSlot, fill, rebuild
 from dali_pipes.backends.base import Batch
 

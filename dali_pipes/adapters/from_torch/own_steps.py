@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from dali_pipes.adapters.from_torch.reading import Reading, is_of, place_of
+from dali_pipes.adapters.from_torch.recording.kept import find_generators
 from dali_pipes.adapters.from_torch.recording.keys import freeze
-from dali_pipes.adapters.from_torch.recording.untouched import find_generators
 from dali_pipes.backends.common.functions import try_function, try_on_whole
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment

@@ -14,23 +14,20 @@ import torch
 from dali_pipes.adapters.from_torch.chains import Chain, chain_of
 from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, place_of
 from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
+from dali_pipes.adapters.from_torch.recording.kept import find_generators, globals_kept
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
+from dali_pipes.adapters.from_torch.recording.lru_caches import find_caches, forget, used
 from dali_pipes.adapters.from_torch.recording.masks import MaskNotes
 from dali_pipes.adapters.from_torch.recording.openers import openers_patched
-from dali_pipes.adapters.from_torch.recording.reach import copy_data
-from dali_pipes.adapters.from_torch.recording.steps import OwnSteps, steps_patched
-from dali_pipes.adapters.from_torch.recording.untouched import (
-    find_caches,
-    find_generators,
-    forget,
+from dali_pipes.adapters.from_torch.recording.random_states import (
     generator_state,
-    globals_kept,
-    in_worker,
     random_states,
     states_kept,
-    used,
 )
+from dali_pipes.adapters.from_torch.recording.reach import copy_data
+from dali_pipes.adapters.from_torch.recording.steps import OwnSteps, steps_patched
 from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit, note_files, record
+from dali_pipes.adapters.from_torch.recording.worker_info import in_worker
 from dali_pipes.adapters.from_torch.structure import (
     Found,
     Shown,

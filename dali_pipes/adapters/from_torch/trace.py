@@ -25,6 +25,7 @@ from dali_pipes.adapters.from_torch.reading import (
 )
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace, name_of
 from dali_pipes.adapters.from_torch.recording.containers import hold_the_same
+from dali_pipes.adapters.from_torch.recording.kept import Kept
 from dali_pipes.adapters.from_torch.recording.keys import compared_in
 from dali_pipes.adapters.from_torch.recording.made_up import (
     BLANK,
@@ -34,13 +35,9 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
     TURNED,
     MadeUp,
 )
+from dali_pipes.adapters.from_torch.recording.random_states import STATES, seed_all
 from dali_pipes.adapters.from_torch.recording.reach import find_read
 from dali_pipes.adapters.from_torch.recording.stores import stored_by
-from dali_pipes.adapters.from_torch.recording.untouched import (
-    STATES,
-    Kept,
-    seed_all,
-)
 from dali_pipes.adapters.from_torch.recording.visit import (
     EndlessError,
     Opened,

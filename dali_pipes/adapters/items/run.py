@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from dali_pipes.adapters.from_torch.recording.untouched import states_kept
+from dali_pipes.adapters.from_torch.recording.random_states import states_kept
 from dali_pipes.adapters.from_torch.structure import slot
 from dali_pipes.adapters.items.encoded import Encoded
 from dali_pipes.adapters.items.headers import PictureHeader, header_of

@@ -11,8 +11,9 @@ from dali_pipes.adapters.from_torch.masks import compare_masks, masks_in
 from dali_pipes.adapters.from_torch.output import call_seeded
 from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.adapters.from_torch.recorder import get_sample
+from dali_pipes.adapters.from_torch.recording.kept import globals_kept
+from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
 from dali_pipes.adapters.from_torch.recording.reach import copy_data
-from dali_pipes.adapters.from_torch.recording.untouched import globals_kept, light_copy
 from dali_pipes.adapters.from_torch.structure import first_difference, leaves
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig

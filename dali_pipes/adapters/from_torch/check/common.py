@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.adapters.from_torch.recording.untouched import (
-    find_generators,
+from dali_pipes.adapters.from_torch.recording.kept import find_generators
+from dali_pipes.adapters.from_torch.recording.random_states import (
     generator_state,
     seed_all,
     set_generator_state,

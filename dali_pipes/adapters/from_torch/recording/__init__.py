@@ -6,5 +6,8 @@
 - `openers.py`, `steps.py`: functions and transforms of libraries that tell the visit;
 - `marks.py`: pictures that are recognized again by their pixels;
 - `made_up.py`: pictures that no data set has, to see what depends on pixels;
-- `untouched.py`: the data set, random states and caches stay as they were.
+- `objects.py`: what an object of the user's program holds;
+- `light_copy.py`, `kept.py`, `random_states.py`, `lru_caches.py`: the data set, what it may change
+  outside of itself, random states and caches stay as they were;
+- `worker_info.py`: a data set that runs as in a worker of a DataLoader.
 """

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from dali_pipes.adapters.from_torch.recording.untouched import (
+from dali_pipes.adapters.from_torch.recording.kept import Kept
+from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
+from dali_pipes.adapters.from_torch.recording.objects import (
     ATOMS,
     CONTAINERS,
-    Kept,
     attributes_of,
     is_a,
     is_array,
@@ -24,7 +25,6 @@ from dali_pipes.adapters.from_torch.recording.untouched import (
     is_namespace,
     is_own,
     is_walked,
-    light_copy,
     referent,
     slots_of,
 )

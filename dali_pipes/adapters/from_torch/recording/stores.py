@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
-from dali_pipes.adapters.from_torch.recording.untouched import (
+from dali_pipes.adapters.from_torch.recording.objects import (
     CONTAINERS,
     attributes_of,
     is_own,
     is_walked,
 )
+from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
 
 SAMPLES = ("__getitem__", "__getitems__")
 # methods of containers that change them

@@ -39,7 +39,7 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     with_noise,
 )
 from dali_pipes.adapters.from_torch.recording.masks import MASK_MODES, MaskNotes
-from dali_pipes.adapters.from_torch.recording.untouched import random_states, states_kept
+from dali_pipes.adapters.from_torch.recording.random_states import random_states, states_kept
 
 _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "datasets")
 

@@ -1,20 +1,14 @@
-"""A data set, random states and caches stay as they were while the data set is run.
+"""What a data set may change outside of itself stays as it was while the data set is run.
 
-`light_copy` makes a copy of the user's objects whose attributes may be written. `states_kept`
-restores the random states, and `globals_kept` what the user's modules hold: globals, and what
-belongs to their classes and functions. `find_caches` and `forget` keep pictures that are made up
-out of every `lru_cache`.
+`globals_kept` restores what the user's modules hold: globals, and what belongs to their classes and
+functions.
 """
 
-import argparse
 import functools
 import gc
 import operator
-import random
 import sys
-import threading
-import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -22,298 +16,35 @@ from functools import partial
 from io import IOBase
 from types import (
     FunctionType,
-    MemberDescriptorType,
     MethodType,
     ModuleType,
-    NoneType,
-    SimpleNamespace,
 )
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils.data._utils import worker
 
-CONTAINERS = (dict, list, set, bytearray, deque, OrderedDict, defaultdict)
-# values that hold nothing
-ATOMS = (str, bytes, int, float, complex, NoneType, np.generic)
-# whose attributes are all of the program's own
-_NAMESPACES = (SimpleNamespace, argparse.Namespace, threading.local)
-# packages whose objects hold generators and pictures: transforms, caches, stages of a pipeline
-_WALKED = ("torchvision", "timm", "albumentations", "cachetools", "webdataset")
-# packages of dicts whose keys are attributes, and of configurations
-_OPTIONS = ("easydict", "munch", "addict", "attrdict", "box", "omegaconf", "ml_collections")
-_FUNCTIONS = (FunctionType, MethodType, functools.partial)
-_NOT_OWN = {*sys.stdlib_module_names, "dali_pipes"}
-_DEEPEST = 5  # levels of objects that are copied
-_SHORT = 64  # a longer list or dict holds paths or labels, and no objects
-_LARGEST = 64 << 20  # bytes of an array that is copied
+from dali_pipes.adapters.from_torch.recording.objects import (
+    ATOMS,
+    CONTAINERS,
+    LARGEST_ARRAY,
+    SHORT,
+    attributes_of,
+    is_a,
+    is_array,
+    is_own,
+    is_walked,
+    referent,
+    slot_members,
+    slots_of,
+)
+from dali_pipes.adapters.from_torch.recording.random_states import (
+    generator_state,
+    set_generator_state,
+)
+
 _TOTAL = 512 << 20  # bytes of all arrays of which a copy is kept
 _MOST = 20_000  # objects and containers that are looked into
 _MOST_ROWS = 2_000_000  # rows of long tables that are kept
-# no object of these packages is copied: they are large, or know who uses them
-_LIBRARIES = {
-    *("torch", "torchvision", "timm", "albumentations", "numpy", "pandas", "PIL", "cv2"),
-    *("pyarrow", "datasets", "lmdb", "h5py", "scipy", "builtins", "collections", "io", "pathlib"),
-    *("threading", "logging", "random", "functools", "types"),
-}
-
-
-def light_copy(value: Any, depth: int = 0, done: dict[int, Any] | None = None) -> Any:
-    """A copy of the user's own objects and of their lists and dicts, which shares what is in these.
-
-    Data sets of torch and torchvision count as the user's own.
-    """
-    # objects that refer to each other in a circle are copied once
-    done = {} if done is None else done
-    if id(value) in done:
-        return done[id(value)]
-    fresh: Any
-    if type(value) in CONTAINERS:
-        done[id(value)] = fresh = copy(value)
-        # a short list may hold objects, such as the data sets of a ConcatDataset, and a short dict
-        # may hold other dicts
-        if depth < _DEEPEST and len(fresh) <= _SHORT:
-            if isinstance(fresh, list):
-                fresh[:] = [light_copy(each, depth + 1, done) for each in fresh]
-            elif isinstance(fresh, dict):
-                for key in list(fresh):
-                    fresh[key] = light_copy(fresh[key], depth + 1, done)
-        return fresh
-
-    # arrays may be a cache that the data set fills
-    if is_a(value, np.ndarray):
-        done[id(value)] = fresh = _copy_array(value)
-        return fresh
-    if type(value) is torch.Tensor and value.device.type == "cpu":
-        done[id(value)] = fresh = value.clone() if value.nbytes <= _LARGEST else value
-        return fresh
-
-    if depth > _DEEPEST or is_a(value, type) or not is_copied(value):
-        return value
-    fresh = _copy_object(value)
-    if fresh is value:
-        return value
-    if hasattr(fresh, "__del__"):
-        kind: Any = type(fresh)
-        try:
-            fresh.__class__ = _without_finalizer(kind)
-        except TypeError:  # a class in C, or one with slots
-            return value
-    attributes: dict[str, Any] = vars(fresh)
-
-    # noted before its attributes are copied, which may refer to it
-    done[id(value)] = fresh
-    for name, each in list(attributes.items()):
-        attributes[name] = light_copy(each, depth + 1, done)
-    return fresh
-
-
-@functools.cache
-def _without_finalizer(kind: type) -> type:
-    """The same class for a copy, whose end must not close what the original goes on using."""
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
-    return type(kind.__name__, (kind,), {**names, "__del__": lambda self: None})
-
-
-def _copy_array(value: Any) -> Any:
-    """A copy of an array; of a large one a view that cannot be written to."""
-    if value.nbytes <= _LARGEST:
-        return value.copy()
-    view = value.view()
-    view.flags.writeable = False
-    return view
-
-
-def _copy_object(value: Any) -> Any:
-    """A copy of an object with the same attributes; the object itself if it cannot be copied."""
-    with suppress(Exception):  # any error of a class that we do not know
-        return copy(value)
-    # a `__getattr__` that asks an inner object has no end in a copy that has no attributes yet
-    with suppress(Exception):
-        fresh = object.__new__(type(value))
-        fresh.__dict__.update(value.__dict__)
-        return fresh
-    return value
-
-
-def is_a(value: Any, kinds: Any) -> bool:
-    """The same as `isinstance`, which asks the object itself: a proxy may fail whatever it is
-    asked, and one whose object is gone does.
-    """
-    return issubclass(type(value), kinds)
-
-
-def attributes_of(value: Any) -> dict[str, Any] | None:
-    """The dict of an object's attributes; None: it has none."""
-    with suppress(Exception):
-        space = value.__dict__
-        return space if is_a(space, dict) else None
-    return None
-
-
-def _slot_members(value: Any) -> dict[str, Any]:
-    """What reads and sets the slots that classes of the user's program give an object."""
-    kind: Any = type(value)
-    return _slots_in(kind)
-
-
-@functools.lru_cache(4096)
-def _slots_in(kind: type) -> dict[str, Any]:
-    return {
-        name: member
-        for each in kind.__mro__
-        if is_own(sys.modules.get(each.__module__))
-        for name, member in vars(each).items()
-        if type(member) is MemberDescriptorType
-    }
-
-
-def slots_of(value: Any) -> dict[str, Any]:
-    """What an object of the user's program has in its slots."""
-    held = {}
-    for name, member in _slot_members(value).items():
-        with suppress(AttributeError):  # it has no value yet
-            held[name] = member.__get__(value)
-    return held
-
-
-def referent(value: Any) -> Any:
-    """The object of a weak reference; None: it is none, or the object is gone."""
-    if type(value) is weakref.ReferenceType:
-        return value()
-    if type(value) in weakref.ProxyTypes:
-        return getattr(value.__setattr__, "__self__", None)
-    return None
-
-
-def is_array(value: Any) -> bool:
-    return is_a(value, np.ndarray) or type(value) is torch.Tensor
-
-
-def is_copied(value: Any) -> bool:
-    """Whether an object is one of the user's own that may keep something in its attributes."""
-    if attributes_of(value) is None or is_a(value, _FUNCTIONS):
-        return False
-    if is_a(value, torch.utils.data.Dataset):
-        return True
-    # A program may have a package of its own with a library's name, such as `datasets`. An open
-    # ZipFile of Python's own library must not be copied: its copy would close the file.
-    name = type(value).__module__
-    module = name.partition(".")[0]
-    is_library = module in _LIBRARIES or module in sys.stdlib_module_names
-    return not is_library or is_own(sys.modules.get(name))
-
-
-@contextmanager
-def states_kept(device: torch.device | None = None) -> Iterator[None]:
-    """Restores Python's and NumPy's random states afterwards, and torch's on the CPU and, if it is
-    a GPU, on the device.
-    """
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=[device] if _is_gpu(device) else []):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-
-
-def seed_all(seed: int, device: torch.device | None = None) -> None:
-    """Seeds Python's and NumPy's random numbers, and torch's on the CPU and, if it is a GPU, on the
-    device.
-    """
-    random.seed(seed)
-    np.random.seed(seed)
-    # not torch.manual_seed, which seeds all GPUs too, whose states nobody restores
-    torch.default_generator.manual_seed(seed)
-    if _is_gpu(device):
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-
-
-def _is_gpu(device: torch.device | None) -> bool:
-    return device is not None and device.type == "cuda"
-
-
-def random_states() -> tuple[Any, ...]:
-    """The states of random numbers, in the order of `STATES`, to be compared."""
-    numpy: Any = np.random.get_state()
-    return (
-        random.getstate(),
-        (numpy[1].tobytes(), numpy[2]),
-        torch.get_rng_state().numpy().tobytes(),
-    )
-
-
-STATES = ("random", "numpy.random", "torch", "a generator of its own")
-
-
-@contextmanager
-def in_worker(dataset: Any, count: int, number: int = -1) -> Iterator[None]:
-    """A block in which `get_worker_info` tells of one of some workers, by default of the last; with
-    a count of 0, of none.
-    """
-    if not count:
-        yield
-        return
-    before = worker._worker_info
-    info = worker.WorkerInfo(
-        id=number % count,
-        num_workers=count,
-        seed=torch.initial_seed() + number % count,
-        dataset=dataset,
-    )
-    worker._worker_info = info
-    try:
-        yield
-    finally:
-        worker._worker_info = before
-
-
-def find_caches() -> list[Any]:
-    """All functions with an `lru_cache` outside of libraries."""
-    # only the garbage collector has a list of them, since it has all objects
-    kind = functools._lru_cache_wrapper
-    return [
-        each
-        for each in gc.get_objects()
-        if type(each) is kind and not is_installed(str(getattr(each, "__module__", "") or ""))
-    ]
-
-
-def is_installed(name: str) -> bool:
-    """Whether a module is of the standard library, or of a package that is installed."""
-    if name.partition(".")[0] in _NOT_OWN:
-        return True
-    file = getattr(sys.modules.get(name), "__file__", None) or ""
-    return "site-packages" in file or "dist-packages" in file
-
-
-def is_own(module: Any) -> bool:
-    """Whether a module is one of the user's program."""
-    name = getattr(module, "__name__", "")
-    if name == "__main__":
-        return True
-    file = getattr(module, "__file__", None)
-    if not isinstance(name, str) or not isinstance(file, str):
-        return False
-    is_library = name.partition(".")[0] in _NOT_OWN
-    return not (is_library or "site-packages" in file or "dist-packages" in file)
-
-
-def used(caches: list[Any]) -> dict[int, tuple[int, int]]:
-    """How often each cache was asked: hits and misses."""
-    return {id(each): (each.cache_info().hits, each.cache_info().misses) for each in caches}
-
-
-def forget(caches: list[Any], before: dict[int, tuple[int, int]]) -> bool:
-    """Empties the caches that were asked since `before`; returns whether there are any."""
-    asked = [each for each in caches if used([each])[id(each)] != before.get(id(each))]
-    for each in asked:
-        each.cache_clear()
-        before[id(each)] = (0, 0)
-    return bool(asked)
 
 
 @contextmanager
@@ -403,12 +134,12 @@ class Kept:
             if not isinstance(value, (dict, list)):
                 return []
             members = list(value.values() if isinstance(value, dict) else value)
-            if len(members) <= _SHORT:
+            if len(members) <= SHORT:
                 return members
             self._keep_rows(members)
             return []
         if type(value) is tuple:
-            return list(value) if len(value) <= _SHORT else []
+            return list(value) if len(value) <= SHORT else []
 
         if (state := generator_state(value)) is not None:
             self._generators[id(value)] = value, state
@@ -429,7 +160,7 @@ class Kept:
         is_options = is_a(value, dict) and is_walked(value)
         if is_options and self._has_values:
             self._containers[id(value)] = value, dict(value)
-        inside = list(value.values()) if is_options and len(value) <= _SHORT else []
+        inside = list(value.values()) if is_options and len(value) <= SHORT else []
         self.has_iterators |= hasattr(type(value), "__next__") and not is_a(value, IOBase)
         # objects of other libraries know who uses them, such as a queue that a thread empties
         if not is_walked(value):
@@ -439,13 +170,13 @@ class Kept:
             if attributes is not value:
                 self._keep_container(attributes)
             self.held[id(value)] = value
-        if _slot_members(value):
+        if slot_members(value):
             self._slots[id(value)] = value, slots
         return [*inside, *(attributes or {}).values(), *slots.values()]
 
     def _keep_array(self, value: Any) -> None:
         # sparse and quantized tensors have no values that are written one by one
-        if not self._has_values or not _is_plain(value) or value.nbytes > _LARGEST:
+        if not self._has_values or not _is_plain(value) or value.nbytes > LARGEST_ARRAY:
             return
         if value.nbytes <= self._room:
             self._room -= value.nbytes
@@ -473,7 +204,7 @@ class Kept:
             row = each if type(each) in (list, dict) else attributes_of(each)
             if row is not None:
                 self._rows.append((row, row.copy()))
-            elif _slot_members(each):
+            elif slot_members(each):
                 self._slots[id(each)] = each, slots_of(each)
 
     @property
@@ -488,7 +219,7 @@ class Kept:
                 if before.get(name, before) is not value:
                     yield name, value, partial(setattr, space, name)
         for holder, before in self._containers.values():
-            if isinstance(holder, (dict, list)) and len(before) <= _SHORT:
+            if isinstance(holder, (dict, list)) and len(before) <= SHORT:
                 old = before if isinstance(before, dict) else dict(enumerate(before))
                 now = dict(holder if isinstance(holder, dict) else enumerate(holder))
                 for name, value in now.items():
@@ -497,7 +228,7 @@ class Kept:
         for holder, before in self._slots.values():
             for name, value in slots_of(holder).items():
                 if before.get(name, before) is not value:
-                    yield name, value, partial(_slot_members(holder)[name].__set__, holder)
+                    yield name, value, partial(slot_members(holder)[name].__set__, holder)
         for cell, before in self._cells.values():
             if (value := _content(cell)) is not before:
                 yield "", value, partial(setattr, cell, "cell_contents")
@@ -571,32 +302,6 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def is_walked(value: Any) -> bool:
-    """Whether an object is one of the user's classes, a namespace, a transform or a data set, or
-    part of one.
-    """
-    if is_a(value, (type, ModuleType)):
-        return False
-    name = type(value).__module__
-    is_known = name.partition(".")[0] in _WALKED
-    kinds = torch.utils.data.Dataset, torch.nn.Module
-    return (
-        is_known
-        or is_namespace(value)
-        or is_a(value, kinds)
-        or (isinstance(name, str) and is_own(sys.modules.get(name)))
-    )
-
-
-def is_namespace(value: Any) -> bool:
-    """Whether an object's attributes are all of the program's own."""
-    return type(value) in _NAMESPACES or _package_of(value) in _OPTIONS
-
-
-def _package_of(value: Any) -> str:
-    return str(type(value).__module__).partition(".")[0]
-
-
 def _refill(value: Any, before: Any) -> None:
     """Gives a container the members that it had."""
     if len(value) != len(before) or not _same_members(value, before):
@@ -606,7 +311,7 @@ def _refill(value: Any, before: Any) -> None:
 
 def _restore_slots(value: Any, before: dict[str, Any]) -> None:
     now = slots_of(value)
-    for name, member in _slot_members(value).items():
+    for name, member in slot_members(value).items():
         if name in before and now.get(name, before) is not before[name]:
             member.__set__(value, before[name])
         elif name in now and name not in before:
@@ -680,26 +385,6 @@ def _same_members(value: Any, old: Any) -> bool:
     if isinstance(value, set):
         return bool(value == old)
     return all(map(operator.is_, value, old))
-
-
-def generator_state(value: Any) -> Any:
-    """The state of a random generator, to be compared and restored; None: it is none."""
-    if is_a(value, np.random.Generator):
-        return value.bit_generator.state
-    if is_a(value, np.random.RandomState):
-        return value.get_state(legacy=False)
-    if is_a(value, random.Random) and not is_a(value, random.SystemRandom):
-        return value.getstate()
-    return value.get_state() if is_a(value, torch.Generator) else None
-
-
-def set_generator_state(value: Any, state: Any) -> None:
-    if is_a(value, np.random.Generator):
-        value.bit_generator.state = state
-    elif is_a(value, random.Random):
-        value.setstate(state)
-    else:
-        value.set_state(state)
 
 
 def find_generators(value: Any) -> list[Any]:
