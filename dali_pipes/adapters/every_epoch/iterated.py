@@ -18,15 +18,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 from dali_pipes.adapters.every_epoch.reader import RecordedReader
 from dali_pipes.adapters.from_torch.reading import place_of, refuse_unless
+from dali_pipes.adapters.from_torch.recording.active_visit import active, record
 from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
 from dali_pipes.adapters.from_torch.recording.marks import is_picture
-from dali_pipes.adapters.from_torch.recording.visit import (
-    Opened,
-    Supply,
-    Visit,
-    active,
-    record,
-)
+from dali_pipes.adapters.from_torch.recording.visit import Opened, Supply, Visit
 from dali_pipes.adapters.from_torch.recording.worker_info import in_worker
 from dali_pipes.adapters.from_torch.structure import leaves
 from dali_pipes.adapters.from_torch.trace import CHEAP_SIZES

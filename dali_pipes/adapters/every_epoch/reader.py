@@ -26,6 +26,7 @@ from dali_pipes.adapters.every_epoch.generators import seed_own
 from dali_pipes.adapters.every_epoch.trace import ItemTrace, done_of
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, get_sample
+from dali_pipes.adapters.from_torch.recording.active_visit import note_files, record
 from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
 from dali_pipes.adapters.from_torch.recording.lru_caches import find_caches, forget, used
 from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
@@ -36,14 +37,7 @@ from dali_pipes.adapters.from_torch.recording.random_states import (
     states_kept,
 )
 from dali_pipes.adapters.from_torch.recording.steps import steps_patched
-from dali_pipes.adapters.from_torch.recording.visit import (
-    EndlessError,
-    Opened,
-    Supply,
-    Visit,
-    note_files,
-    record,
-)
+from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened, Supply, Visit
 from dali_pipes.adapters.from_torch.structure import Found, take_apart
 from dali_pipes.adapters.from_torch.trace import CHEAP_SIZES, describe_steps, openers_in
 from dali_pipes.adapters.items.encoded import Encoded

@@ -12,6 +12,7 @@ import torch
 from dali_pipes.adapters.from_torch.reading import Affine, OneCrop, is_of
 from dali_pipes.adapters.from_torch.recording.marks import Match
 from dali_pipes.adapters.from_torch.recording.masks import step_key
+from dali_pipes.adapters.from_torch.recording.nesting import pictures_in
 from dali_pipes.adapters.from_torch.recording.tables import Table
 from dali_pipes.adapters.from_torch.recording.visit import (
     AS_STORED,
@@ -20,7 +21,6 @@ from dali_pipes.adapters.from_torch.recording.visit import (
     Opened,
     TransformCall,
     Visit,
-    pictures_in,
 )
 
 # steps that make the same of one channel as of three equal ones

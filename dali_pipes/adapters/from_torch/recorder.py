@@ -13,6 +13,7 @@ import torch
 
 from dali_pipes.adapters.from_torch.chains import Chain, chain_of
 from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, place_of
+from dali_pipes.adapters.from_torch.recording.active_visit import note_files, record
 from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
 from dali_pipes.adapters.from_torch.recording.kept import find_generators, globals_kept
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
@@ -26,7 +27,7 @@ from dali_pipes.adapters.from_torch.recording.random_states import (
 )
 from dali_pipes.adapters.from_torch.recording.reach import copy_data
 from dali_pipes.adapters.from_torch.recording.steps import OwnSteps, steps_patched
-from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit, note_files, record
+from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit
 from dali_pipes.adapters.from_torch.recording.worker_info import in_worker
 from dali_pipes.adapters.from_torch.structure import (
     Found,

@@ -38,12 +38,7 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
 from dali_pipes.adapters.from_torch.recording.random_states import STATES, seed_all
 from dali_pipes.adapters.from_torch.recording.reach import find_read
 from dali_pipes.adapters.from_torch.recording.stores import stored_by
-from dali_pipes.adapters.from_torch.recording.visit import (
-    EndlessError,
-    Opened,
-    Supply,
-    Visit,
-)
+from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened, Supply, Visit
 from dali_pipes.adapters.from_torch.structure import (
     Shown,
     first_difference,

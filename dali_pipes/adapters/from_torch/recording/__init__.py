@@ -1,6 +1,8 @@
 """Runs a user's data set and notes what it does: which files it opens, which transforms it calls.
 
 - `visit.py`: what happens in one call of `dataset[index]`;
+- `active_visit.py`: the visit of a thread, and the files that Python opens in it;
+- `decoding.py`, `nesting.py`: pictures out of files, and in tuples, lists and dicts;
 - `keys.py`: numbers that are equal for transforms that do the same, and small pictures;
 - `containers.py`: files that hold many pictures, in which the bytes of each are found;
 - `openers.py`, `steps.py`: functions and transforms of libraries that tell the visit;

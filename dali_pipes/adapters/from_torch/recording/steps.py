@@ -16,9 +16,10 @@ from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
+from dali_pipes.adapters.from_torch.recording.active_visit import active
 from dali_pipes.adapters.from_torch.recording.cheap import identity
 from dali_pipes.adapters.from_torch.recording.marks import is_picture
-from dali_pipes.adapters.from_torch.recording.visit import Visit, active
+from dali_pipes.adapters.from_torch.recording.visit import Visit
 
 _PACKAGES = (
     "torchvision.transforms",

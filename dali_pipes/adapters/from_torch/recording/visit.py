@@ -1,28 +1,27 @@
 """What happens in one call of a data set: files that are opened, transforms that are called.
 
-The openers and steps of a thread tell the thread's active `Visit`. Openers return the true picture,
-one that is made up, or cheap noise, as the visit says (`Supply`). A transform that is called gets
-the user's picture, and noise in the form of its result is returned. So the order of the calls is
-seen, and whatever is done between them.
+The openers and steps of a thread tell the thread's active `Visit` (active_visit.py). Openers return
+the true picture, one that is made up, or cheap noise, as the visit says (`Supply`). A transform
+that is called gets the user's picture, and noise in the form of its result is returned. So the
+order of the calls is seen, and whatever is done between them.
 """
 
 import io
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 from dali_pipes.adapters.from_torch.recording.cheap import CheapNoise, form_of, identity, noise_of
 from dali_pipes.adapters.from_torch.recording.containers import Containers, Place
+from dali_pipes.adapters.from_torch.recording.decoding import decode, decode_mask, decode_once
 from dali_pipes.adapters.from_torch.recording.keys import StepKeys
 from dali_pipes.adapters.from_torch.recording.marks import (
     Mark,
@@ -38,12 +37,16 @@ from dali_pipes.adapters.from_torch.recording.marks import (
     to_array,
     with_noise,
 )
-from dali_pipes.adapters.from_torch.recording.masks import MASK_MODES, MaskNotes
+from dali_pipes.adapters.from_torch.recording.masks import MaskNotes
+from dali_pipes.adapters.from_torch.recording.nesting import (
+    map_pictures,
+    pictures_in,
+    wholes_in,
+    with_values_of,
+)
 from dali_pipes.adapters.from_torch.recording.random_states import random_states, states_kept
 
 _LIBRARIES = ("torch", "torchvision", "timm", "albumentations", "PIL", "numpy", "datasets")
-
-
 _MOST_FILES = 100  # that a sample may open
 # bytes of a small picture, and small pictures whose matches are remembered
 _SMALL, _MOST = 4096, 1024
@@ -284,14 +287,14 @@ class Visit:
         with self.paused():
             encoded = self.encoded()
             source = opened.source if encoded is None else io.BytesIO(encoded)
-            if is_mask and (values := _decode_mask(source)) is not None:
+            if is_mask and (values := decode_mask(source)) is not None:
                 opened.mode, pixels = values
                 self.marks.append(Mark(value, pixels, opened, number=len(self.marks), is_mask=True))
                 return value
             if encoded is not None:
-                opened.mode, pixels, upright = _decoded_once(encoded)
+                opened.mode, pixels, upright = decode_once(encoded)
             else:
-                opened.mode, pixels, upright = _decode(opened.source)
+                opened.mode, pixels, upright = decode(opened.source)
         self.marks.append(Mark(value, pixels, opened, 0, upright, len(self.marks)))
         return value
 
@@ -536,70 +539,6 @@ def _contents(value: Any) -> Any:
     return (value.dtype, array.shape, array.tobytes())
 
 
-def pictures_in(value: Any) -> Iterator[Any]:
-    """Yields all pictures in nested tuples, lists and dicts; those of a stack one by one."""
-    for each in _wholes_in(value):
-        if is_stack(each):
-            yield from each
-        else:
-            yield each
-
-
-def _wholes_in(value: Any) -> Iterator[Any]:
-    """Yields all pictures in nested tuples, lists and dicts; a stack of them as it is."""
-    if isinstance(value, dict):
-        for each in value.values():
-            yield from _wholes_in(each)
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _wholes_in(each)
-    elif is_stack(value) or is_picture(value):
-        yield value
-
-
-def with_values_of(given: Any, example: Any) -> Any:
-    """The pictures of an example of a call's result, and what was given to the call beside pictures
-    in the places of the example's other values; None: they have other places.
-    """
-    if is_picture(example):
-        return example
-    is_dict = isinstance(example, dict) and isinstance(given, dict)
-    if is_dict and list(example) == list(given):
-        values = [with_values_of(given[key], each) for key, each in example.items()]
-        return None if _lack(values, example.values()) else dict(zip(example, values, strict=True))
-
-    if isinstance(example, (tuple, list)):
-        # several crops of one picture
-        if is_picture(given) and all(map(is_picture, example)):
-            return example
-        if not isinstance(given, (tuple, list)) or len(example) != len(given):
-            return None
-        values = list(map(with_values_of, given, example))
-        if _lack(values, example):
-            return None
-        is_named = hasattr(example, "_fields")
-        return type(example)(*values) if is_named else type(example)(values)
-    return None if isinstance(example, dict) or is_picture(given) else given
-
-
-def _lack(values: list[Any], examples: Iterable[Any]) -> bool:
-    """Whether a value is None, and its example is not."""
-    return any(
-        value is None and each is not None for value, each in zip(values, examples, strict=True)
-    )
-
-
-def map_pictures(function: Callable[[Any], Any], value: Any) -> Any:
-    """The same nested tuples, lists and dicts with `function` of each leaf."""
-    if isinstance(value, dict):
-        return {key: map_pictures(function, each) for key, each in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_pictures(function, each) for each in value))
-    if type(value) in (tuple, list):
-        return type(value)(map_pictures(function, each) for each in value)
-    return function(value)
-
-
 def place_of_user() -> str:
     """File, line and function of the code that called a library; "" if there is none."""
     frame: Any = sys._getframe(1)
@@ -612,18 +551,6 @@ def place_of_user() -> str:
     return ""
 
 
-def _decode(source: Any) -> tuple[str, Pixels, Pixels | None]:
-    """Returns the mode of a picture, its pixels (H, W, 3) uint8 in RGB, and the same pixels turned
-    as its EXIF tag says (None: there is no tag).
-    """
-    with Image.open(source) as image:
-        pixels = np.asarray(image.convert("RGB"))
-        # EXIF's tag Orientation: 2 to 8 turn or mirror
-        if image.getexif().get(0x0112, 1) not in range(2, 9):
-            return image.mode, pixels, None
-        return image.mode, pixels, np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
-
-
 def _takes_all(passed: Any, steps: list[Any]) -> bool:
     """Whether torchvision's v2 does these steps to all of several pictures.
 
@@ -633,7 +560,7 @@ def _takes_all(passed: Any, steps: list[Any]) -> bool:
     Args:
         passed: the arguments of the call.
     """
-    given = list(_wholes_in(passed))
+    given = list(wholes_in(passed))
     if len(given) < 2:
         return True
     names = [type(step).__name__ for step in steps]
@@ -647,83 +574,3 @@ def _takes_all(passed: Any, steps: list[Any]) -> bool:
         or (isinstance(each, np.ndarray) and converts)
         for each in given
     )
-
-
-def _decode_mask(source: Any) -> tuple[str, Pixels] | None:
-    """Returns the mode of a mask and its values (H, W), those of a palette are its indices; None:
-    it is in colour, or has 16 bits.
-    """
-    with Image.open(source) as image:
-        if image.mode not in MASK_MODES:
-            return None
-        return image.mode, np.asarray(image).astype(np.uint8)
-
-
-# made-up pictures are the same bytes in all visits
-@lru_cache(maxsize=64)
-def _decoded_once(encoded: bytes) -> tuple[str, Pixels, Pixels | None]:
-    return _decode(io.BytesIO(encoded))
-
-
-class _Active(threading.local):
-    visit: Visit | None = None
-
-
-_ACTIVE = _Active()
-
-
-def active() -> Visit | None:
-    """The visit of this thread that records now."""
-    visit = _ACTIVE.visit
-    return None if visit is None or visit.depth else visit
-
-
-def record(visit: Visit, function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function whose openers and steps tell this visit."""
-    # no context manager: it takes three times as long, and there is one call for each sample
-    before, _ACTIVE.visit = _ACTIVE.visit, visit
-    try:
-        return function(*args)
-    finally:
-        _ACTIVE.visit = before
-
-
-_LISTINGS = frozenset(("os.listdir", "os.scandir"))  # audit events
-# audit events of changes of files, but for `open`
-_CHANGES = frozenset(
-    (
-        *("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link"),
-        *("os.symlink", "os.chmod", "os.utime", "shutil.rmtree", "shutil.move", "shutil.copyfile"),
-    )
-)
-_WATCHED = _LISTINGS | _CHANGES | {"open"}
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-
-
-def _note_file(event: str, args: tuple[Any, ...]) -> None:
-    # Python calls it at every audit event of every thread, as long as the process lives
-    if event not in _WATCHED or (visit := _ACTIVE.visit) is None:
-        return
-    # a number is a file that is open already
-    path = args[0]
-    if type(path) is not str:
-        if not isinstance(path, (str, bytes, os.PathLike)):
-            return
-        path = os.fsdecode(path)
-    if event == "open" and not args[2] & _WRITES:
-        visit.read.append(path)
-    elif event in _LISTINGS:
-        visit.listed.append(path)
-    # Python's own caches of code, and devices
-    elif not (path.startswith(("/dev/", "/proc/")) or "__pycache__" in path):
-        visit.refuse_change("writes" if event == "open" else f"calls {event} for", path)
-
-
-_HOOKED: list[bool] = []
-
-
-def note_files() -> None:
-    """From now on visits see which files Python opens; such a hook of Python cannot be removed."""
-    if not _HOOKED:
-        _HOOKED.append(True)
-        sys.addaudithook(_note_file)
