@@ -1,4 +1,4 @@
-"""What from_torch sees of the tests' own modules."""
+"""What from_torch sees of the tests' own modules, and how many pictures it makes up."""
 
 import gc
 
@@ -20,3 +20,12 @@ def caches_of_modules():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorder, "find_caches", lambda: [*caches, *find()])
         yield
+
+
+@pytest.fixture
+def few_made_up(monkeypatch):
+    """One picture with made-up pixels, one of another mode: for what shows without the others."""
+    from dali_pipes.adapters.from_torch import trace, tracer
+
+    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:1])
+    monkeypatch.setattr(tracer, "OTHER_MODES", tracer.OTHER_MODES[:1])

@@ -25,7 +25,6 @@ from torch.utils.data import DataLoader
 from torchvision import datasets
 from torchvision import transforms as v1
 
-from dali_pipes.adapters.from_torch import trace
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
 
@@ -352,10 +351,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch):
+def quickly(few_made_up, monkeypatch):
     """With few of the made-up pictures, and without the downloads' archives and their checksums."""
-    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:1])
-    monkeypatch.setattr(trace, "OTHER_MODES", trace.OTHER_MODES[:1])
     for name in dir(datasets):
         module = getattr(datasets, name)
         if hasattr(module, "check_integrity"):

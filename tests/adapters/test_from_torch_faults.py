@@ -27,7 +27,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch import trace
+from dali_pipes.adapters.from_torch import trace, tracer
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
@@ -698,7 +698,7 @@ def test_a_crop_of_what_made_up_pictures_do_not_have(tmp_path, monkeypatch):
     # one of each kind that shows a fault
     kinds = [each for each in trace.MADE_UP if each.name in ("noise", "a dark picture")]
     monkeypatch.setattr(trace, "MADE_UP", kinds)
-    monkeypatch.setattr(trace, "OTHER_MODES", trace.OTHER_MODES[-1:])
+    monkeypatch.setattr(tracer, "OTHER_MODES", tracer.OTHER_MODES[-1:])
     sizes = {"1.jpg": (300, 320), "2.jpg": (400, 290)}
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     for number, (name, size) in enumerate(sizes.items()):

@@ -23,7 +23,7 @@ HALF = ((0.5,), (0.25,))
 
 @pytest.fixture(autouse=True)
 def few_pictures(monkeypatch):
-    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:2], raising=False)
+    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:2])
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from torchvision.datasets.folder import pil_loader
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import label_pass
-from dali_pipes.adapters.from_torch import trace as tracing
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
@@ -46,10 +45,8 @@ def files(image_folder):
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch):
+def quickly(few_made_up):
     """With few of the made-up pictures: the pass comes after them."""
-    monkeypatch.setattr(tracing, "MADE_UP", tracing.MADE_UP[:1])
-    monkeypatch.setattr(tracing, "OTHER_MODES", tracing.OTHER_MODES[:1])
 
 
 def mode_of(path):

@@ -21,7 +21,6 @@ from torch.utils.data import (
 from torchvision import datasets
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch import trace
 from dali_pipes.adapters.from_torch.batches import read_order
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 
@@ -109,10 +108,8 @@ def numbered(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch):
+def quickly(few_made_up):
     """With few of the made-up pictures, which have nothing to do with the order."""
-    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:1])
-    monkeypatch.setattr(trace, "OTHER_MODES", trace.OTHER_MODES[:1])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ SIZE = 48
 
 @pytest.fixture(autouse=True)
 def few_pictures(monkeypatch):
-    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:2], raising=False)
+    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:2])
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import v2
 
-from dali_pipes.adapters.from_torch import trace
+from dali_pipes.adapters.from_torch import tracer
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recording import made_up
 
@@ -37,10 +37,8 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch):
+def quickly(few_made_up):
     """With few of the made-up pictures: what is refused here shows without them."""
-    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:1])
-    monkeypatch.setattr(trace, "OTHER_MODES", trace.OTHER_MODES[:1])
 
 
 def open_gray(path):
@@ -225,7 +223,7 @@ def test_pictures_that_a_collate_function_takes(files):
 
 
 def test_pictures_that_are_larger_than_all_noise_show_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace, "_SCALES", (1,))
+    monkeypatch.setattr(tracer, "_SCALES", (1,))
     side = made_up.SQUARE.size[0] + 10
     for at in range(COUNT):
         Image.new("RGB", (side, side), (at, 0, 0)).save(tmp_path / f"{at}.png")

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 from torchvision import transforms as v1
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch import trace
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder
@@ -44,10 +43,8 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch):
+def quickly(few_made_up):
     """With few of the made-up pictures: what is refused here shows without them."""
-    monkeypatch.setattr(trace, "MADE_UP", trace.MADE_UP[:1])
-    monkeypatch.setattr(trace, "OTHER_MODES", trace.OTHER_MODES[:1])
 
 
 def brighter(image, label):

@@ -24,7 +24,7 @@ from dali_pipes.adapters.from_torch.recording.marks import is_picture
 from dali_pipes.adapters.from_torch.recording.visit import Opened, Supply, Visit
 from dali_pipes.adapters.from_torch.recording.worker_info import in_worker
 from dali_pipes.adapters.from_torch.structure import leaves
-from dali_pipes.adapters.from_torch.trace import CHEAP_SIZES
+from dali_pipes.adapters.from_torch.tracer import CHEAP_SIZES
 from dali_pipes.adapters.items.encoded import Encoded
 from dali_pipes.adapters.items.headers import header_of
 from dali_pipes.adapters.items.run import BadPicture, Item, ItemBatch, images_of, name_picture

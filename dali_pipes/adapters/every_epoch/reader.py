@@ -38,8 +38,9 @@ from dali_pipes.adapters.from_torch.recording.random_states import (
 )
 from dali_pipes.adapters.from_torch.recording.steps import steps_patched
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened, Supply, Visit
+from dali_pipes.adapters.from_torch.refusals import describe_steps
 from dali_pipes.adapters.from_torch.structure import Found, take_apart
-from dali_pipes.adapters.from_torch.trace import CHEAP_SIZES, describe_steps, openers_in
+from dali_pipes.adapters.from_torch.tracer import CHEAP_SIZES, openers_in
 from dali_pipes.adapters.items.encoded import Encoded
 from dali_pipes.adapters.items.headers import header_of
 from dali_pipes.adapters.items.run import ItemReader

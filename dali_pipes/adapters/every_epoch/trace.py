@@ -26,13 +26,10 @@ from dali_pipes.adapters.from_torch.recording.made_up import BLANK, MADE_UP, SQU
 from dali_pipes.adapters.from_torch.recording.objects import is_a
 from dali_pipes.adapters.from_torch.recording.reach import reach
 from dali_pipes.adapters.from_torch.recording.visit import Supply, Visit
+from dali_pipes.adapters.from_torch.refusals import is_fixed
 from dali_pipes.adapters.from_torch.structure import Found, end_of, first_difference
-from dali_pipes.adapters.from_torch.trace import (
-    CHEAP_SIZES,
-    TRUE_SAMPLES,
-    Tracer,
-    is_fixed,
-)
+from dali_pipes.adapters.from_torch.trace import TRUE_SAMPLES
+from dali_pipes.adapters.from_torch.tracer import CHEAP_SIZES, Tracer
 from dali_pipes.adapters.items.run import seed_generators, seeds_of
 
 # items that are run with cheap noise, spread over the data set, and how often with other random

@@ -62,6 +62,7 @@ from dali_pipes.adapters.from_torch.recording.keys import freeze
 from dali_pipes.adapters.from_torch.recording.objects import is_a, is_own
 from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
 from dali_pipes.adapters.from_torch.recording.stores import stored_by
+from dali_pipes.adapters.from_torch.refusals import TRY_EVERY_EPOCH
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
     are_pairs,
@@ -70,12 +71,7 @@ from dali_pipes.adapters.from_torch.samples import (
     skeletons_of,
 )
 from dali_pipes.adapters.from_torch.steps import read_steps
-from dali_pipes.adapters.from_torch.trace import (
-    TRY_EVERY_EPOCH,
-    trace,
-    visit_as_large,
-    visit_more,
-)
+from dali_pipes.adapters.from_torch.trace import trace, visit_as_large, visit_more
 from dali_pipes.adapters.from_torch.views import join_views
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.backends.config import LoaderConfig

@@ -26,18 +26,16 @@ from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
 from dali_pipes.adapters.from_torch.recording.random_states import seed_all, states_kept
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened, Supply
-from dali_pipes.adapters.from_torch.structure import first_difference
-from dali_pipes.adapters.from_torch.trace import (
-    CHEAP_SIZES,
+from dali_pipes.adapters.from_torch.refusals import (
     TRY_EVERY_EPOCH,
-    ask_more,
     describe_steps,
-    join_masks,
-    openers_in,
     refuse_drawn,
     refuse_together,
     refuse_unknown_bytes,
 )
+from dali_pipes.adapters.from_torch.structure import first_difference
+from dali_pipes.adapters.from_torch.trace import ask_more
+from dali_pipes.adapters.from_torch.tracer import CHEAP_SIZES, join_masks, openers_in
 from dali_pipes.errors import WorkerError
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import map_in_order
