@@ -145,7 +145,7 @@ REFUSED = {
     ),
     "a turn of images of one size": (
         [A.RandomSizedCrop((30, 50), (40, 48)), A.RandomRotate90(), ToTensorV2()],
-        "albumentations' RandomRotate90 cannot be carried over: our plan has no such step behind",
+        "albumentations' RandomRotate90 cannot be carried over: dali_pipes has no such step after",
     ),
     "a step that sometimes happens": (
         [A.Resize(40, 48, p=0.5), ToTensorV2()],
@@ -153,7 +153,7 @@ REFUSED = {
     ),
     "a step that is not there": (
         [A.Resize(40, 48), A.Transpose(p=1), ToTensorV2()],
-        "albumentations' Transpose cannot be carried over: our plan has no such step behind",
+        "albumentations' Transpose cannot be carried over: dali_pipes has no such step after",
     ),
     "SmallestMaxSize without a crop": (
         [A.SmallestMaxSize(40), ToTensorV2()],

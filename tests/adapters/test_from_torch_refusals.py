@@ -137,12 +137,12 @@ PROGRAMS = {
         lambda files: Own(
             files, lambda x, at: IN_ALBUMENTATIONS(image=np.asarray(x))["image"].transpose(2, 0, 1)
         ),
-        r"albumentations' Transpose cannot be carried over: our plan has no such step",
+        r"albumentations' Transpose cannot be carried over: dali_pipes has no such step",
         r"write the same with steps of torchvision .*\(1 line\)",
     ),
     "a step that is not there": (
         lambda files: Own(files, steps(CROP, v1.Pad(3), v1.ToTensor())),
-        r"Pad\(.*\) cannot be carried over: our plan has no such step",
+        r"Pad\(.*\) cannot be carried over: dali_pipes has no such step",
         r"^end the transform before it with PILToTensor\(\), and apply it and what follows to each "
         r"image in the collate function \(about 4 lines\)",
     ),
@@ -150,12 +150,12 @@ PROGRAMS = {
         lambda files: Own(
             files, steps(v1.Lambda(lambda picture: picture.resize((70, 60))), CROP, v1.ToTensor())
         ),
-        "our plan has no such step",
+        "dali_pipes has no such step",
         r"^move it behind the crop if your training may change so, then end the transform before",
     ),
     "a step of timm": (
         lambda files: Own(files, steps(CROP, CenterCropOrPad(40), v1.ToTensor())),
-        "our plan has no such step",
+        "dali_pipes has no such step",
         r"to_pil_image\(image\) in the collate function",
     ),
     "two ways": (

@@ -176,11 +176,11 @@ def test_which_are_converted(files, number):
 
 
 def test_a_step_that_changes_the_shape_at_random_is_refused(files):
-    """None of the plan does it, nor can it run as it is, where an image must keep its shape."""
+    """No step of the plan does it, and a step that runs as it is must keep an image's shape."""
     dataset = Pictures(
         files, A.Compose([A.RandomScale((0.5, 0.9), p=1), A.Resize(32, 32), A.ToTensorV2()])
     )
     with pytest.raises(dp.NotConvertibleError) as refused:
         dp.from_torch(DataLoader(dataset, batch_size=4), dp.TorchConfig(num_workers=0))
     (reason,) = (each.by for each in refused.value.steps if each.text.startswith("RandomScale"))
-    assert "nor can it run as it is: before: the function RandomScale ret" in reason
+    assert "and the step cannot run as it is: before: the function RandomScale ret" in reason

@@ -60,7 +60,10 @@ def test_their_loader_is_measured_against_ours(module, command, tmp_path):
     assert all(arm["images_per_s"] > 0 for arm in result["arms"].values())
     assert "RandomHorizontalFlip(p=0.5)" in done.stderr and "flip=0.5" in done.stderr
     assert "Compared with your loader: over 512 draws" in " ".join(done.stderr.split())
-    assert len(list(tmp_path.glob("runs/*/report.html"))) == 1
+    (report,) = tmp_path.glob("runs/*/report.html")
+    text = report.read_text()
+    assert "<td>RandomHorizontalFlip(p=0.5)<td>flip=0.5" in text
+    assert "Compared with your loader: over 512 draws" in text
 
 
 @pytest.mark.parametrize(

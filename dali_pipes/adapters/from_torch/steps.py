@@ -104,7 +104,10 @@ def read_steps(steps: Iterable[Any]) -> Reading:
                 reading = before
             except ConfigError as reason:
                 refusals.append((isinstance(reason, UnsizedError), error))
-                by = f"REFUSED: {error.problem}; nor can it run as it is: {reason}; {error.instead}"
+                by = (
+                    f"REFUSED: {error.problem}, and the step cannot run as it is: {reason}; "
+                    f"{error.instead}"
+                )
         reading.steps.append(Step(describe_step(step), by))
 
     if refusals:
@@ -187,7 +190,7 @@ def _reader(reading: Reading, step: Any) -> StepReader:
         instead = _TO_COLLATE.format(picture)
         if not (reading.crop or isinstance(reading.resize, tuple)):
             instead = f"move it behind the crop if your training may change so, then {instead}"
-        raise NotConvertibleError(describe_step(step), "our plan has no such step", instead)
+        raise NotConvertibleError(describe_step(step), "dali_pipes has no such step", instead)
 
     refuse_altered(step)
     # torchvision has a class of the same name that does something else

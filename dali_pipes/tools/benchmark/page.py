@@ -1,7 +1,7 @@
 """Makes a result into one self-contained HTML page.
 
 `write_page` reads what a run has saved in its folder, has the charts drawn (charts.py), and fills
-page.html. In the folder of `dali-pipes migrate -- PROGRAM` it finds a migration as well.
+page.html. In the folder of `dali-pipes migrate` it finds a migration as well.
 """
 
 import json
@@ -94,8 +94,9 @@ def write_page(folder: Path) -> None:
 
 
 def _migration(folder: Path) -> dict[str, Any]:
-    """What becomes of the DataLoaders of a program, as dali-pipes migrate has saved it; without any
-    if the run is none of a program.
+    """What becomes of the user's DataLoaders, as dali-pipes migrate has saved it.
+
+    Other comparisons have none.
     """
     file = folder / "migration.json"
     if not file.exists():

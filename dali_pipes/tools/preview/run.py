@@ -9,15 +9,13 @@ import itertools
 import textwrap
 import time
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageColor, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw
 from rich.console import Console
 
 from dali_pipes.backends.base import Batch, Ragged
@@ -25,18 +23,20 @@ from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.checks import check_choice, check_min
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
+from dali_pipes.data.omissions import printable
 from dali_pipes.loader.build import build_loader
 from dali_pipes.options import check_options, option
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.progress import track
+from dali_pipes.system.stdout import say
+from dali_pipes.tools.drawing.fonts import Fonts, find_fonts
 
 SHOWN, SHOWN_WITH_VIEWS, COLUMNS, GAP = 24, 8, 6, 4
 LARGEST = 480  # pixels of a view's longer side
 _MIN_SIDE_WITH_NAMES = 128  # an image whose shorter side has fewer pixels has no room for names
 _FONT_SIZE, _LINE, _MOST_LINES = 12, 16, 4
+_ASCENT = 12  # from the top of a line to the foot of its letters
 _CAPTION = 96  # pixels of width that the name of a class has at least
-# of Matplotlib, since Pillow's own has Latin letters only
-_LETTERS = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 _COLORS = (  # of the classes in turn: Tableau's ten colors
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
     *("#8c564b", "#e377c2", "#17becf", "#bcbd22", "#7f7f7f"),
@@ -99,6 +99,7 @@ def preview(config: PreviewConfig) -> None:
                 console.print(f"first batch: {batch}", highlight=False)
                 picture = Path(config.out) / "batch.png"
                 draw(batch, config.transform, manifest.classes).save(picture)
+                note = find_fonts(manifest.classes).note(manifest.classes)
             # ids only, since pixels differ from decoder to decoder
             digest.update(batch.ids.cpu().numpy().tobytes())
             images += len(batch)
@@ -110,6 +111,8 @@ def preview(config: PreviewConfig) -> None:
     )
     console.print(f"order: {digest.hexdigest()[:16]}", highlight=False)
     console.print(f"picture: {picture}", markup=False)
+    if note:
+        say(console, printable(note))
 
 
 def draw(batch: Batch, transform: Transform, classes: list[str]) -> Image.Image:
@@ -118,14 +121,18 @@ def draw(batch: Batch, transform: Transform, classes: list[str]) -> Image.Image:
     Each class has a color. A mask's value 0 is not drawn, and its `ignore_index` is gray. Hidden
     keypoints are empty circles, and unknown keypoints are left out. If there are views, each image
     has a row of them, and the objects are drawn on the first view. The classes of an image stand
-    below it.
+    below it. A class has its number where no installed font has the letters of its name.
 
     Args:
         classes: the names; none if the labels are numbers to predict.
     """
+    fonts = find_fonts([*classes, *(batch.text if "text" in batch else [])])
+    names = fonts.name(classes)
     shown, columns = (SHOWN_WITH_VIEWS, 1) if batch.views else (SHOWN, COLUMNS)
     batch = batch.to("cpu")
-    tiles = [_tile(batch, place, transform, classes) for place in range(min(shown, len(batch)))]
+    tiles = [
+        _tile(batch, place, transform, names, fonts) for place in range(min(shown, len(batch)))
+    ]
 
     width, rows = (
         max(tile.width for tile in tiles) + GAP,
@@ -141,7 +148,9 @@ def draw(batch: Batch, transform: Transform, classes: list[str]) -> Image.Image:
     return picture
 
 
-def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) -> Image.Image:
+def _tile(
+    batch: Batch, place: int, transform: Transform, names: list[str], fonts: Fonts
+) -> Image.Image:
     views = [view for views in batch.views.values() for view in views[place]] or [
         batch.images[place]
     ]
@@ -161,24 +170,24 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
 
     mask = batch.targets.get("mask")
     if isinstance(mask, torch.Tensor) and mask.ndim == 3:
-        _draw_mask(images[0], mask[place].int().numpy(), transform.ignore_index, classes)
+        values = mask[place].int().numpy()
+        _draw_mask(images[0], values, transform.ignore_index, names, fonts)
     if "boxes" in objects:
-        _draw_objects(images[0], images[0].width / views[0].shape[-1], objects, classes)
+        _draw_objects(images[0], images[0].width / views[0].shape[-1], objects, names, fonts)
 
     lefts = np.cumsum([0, *(image.width + GAP for image in images)]).tolist()
     width = lefts[-1] - GAP
     lines = []
     # classes of objects and of pixels are drawn on the image
     is_drawn = "boxes" in objects or "mask" in batch.targets
-    if not is_drawn and (named := _name_label(batch.labels[place], classes)):
+    if not is_drawn and (named := _name_label(batch.labels[place], names)):
         width = max(width, _CAPTION)
-        lines = [_fit(named, width - 4)]
+        lines = [_fit(named, width - 4, fonts)]
     if "text" in batch:
         # about seven pixels for a letter
-        wrapped = textwrap.wrap(
-            batch.text[place], max(width // 7, 8), max_lines=_MOST_LINES, placeholder=" …"
-        )
-        lines += [_fit(line, width - 4) for line in wrapped]
+        text = fonts.readable(batch.text[place])
+        wrapped = textwrap.wrap(text, max(width // 7, 8), max_lines=_MOST_LINES, placeholder=" …")
+        lines += [_fit(line, width - 4, fonts) for line in wrapped]
 
     height = max(image.height for image in images)
     tile = Image.new("RGB", (width, height + _LINE * len(lines)), "white")
@@ -186,7 +195,7 @@ def _tile(batch: Batch, place: int, transform: Transform, classes: list[str]) ->
     for left, image in zip(lefts, images, strict=False):
         tile.paste(image, (left, 0))
     for number, line in enumerate(lines):
-        ImageDraw.Draw(tile).text((2, height + _LINE * number), line, "black", _font())
+        _write(ImageDraw.Draw(tile), (2, height + _LINE * number), line, "black", fonts)
 
     return tile
 
@@ -212,7 +221,9 @@ def _thumbnail(pixels: torch.Tensor) -> Image.Image:
     return picture
 
 
-def _draw_mask(image: Image.Image, mask: NDArray[Any], ignored: int, classes: list[str]) -> None:
+def _draw_mask(
+    image: Image.Image, mask: NDArray[Any], ignored: int, names: list[str], fonts: Fonts
+) -> None:
     """Draws a mask of classes (H, W): each in its color, with its name.
 
     The name is at the pixel of the class that is nearest to the median of its pixels.
@@ -230,11 +241,16 @@ def _draw_mask(image: Image.Image, mask: NDArray[Any], ignored: int, classes: li
             top, left = pixels[
                 np.abs(pixels - np.median(pixels, axis=0)).sum(axis=1).argmin()
             ].tolist()
-            _write(image, (left - _LINE, top - _LINE // 2), _name(value, classes), _color(value))
+            place = (left - _LINE, top - _LINE // 2)
+            _label(image, place, _name(value, names), _color(value), fonts)
 
 
 def _draw_objects(
-    image: Image.Image, scale: float, objects: dict[str, NDArray[Any]], classes: list[str]
+    image: Image.Image,
+    scale: float,
+    objects: dict[str, NDArray[Any]],
+    names: list[str],
+    fonts: Fonts,
 ) -> None:
     """Draws masks, boxes with names, and keypoints.
 
@@ -255,7 +271,8 @@ def _draw_objects(
         drawn.rectangle(box, outline=_color(label), width=2)
     # names after all boxes, so that no line crosses them
     for box, label in boxes:
-        _write(image, (box[0], box[1] - _LINE + 2), _name(label, classes), _color(label))
+        place = (box[0], box[1] - _LINE + 2)
+        _label(image, place, _name(label, names), _color(label), fonts)
 
     for points, label in zip(objects.get("keypoints", []), labels, strict=False):
         for x, y, visibility in points.tolist():
@@ -275,7 +292,9 @@ def _cover(image: Image.Image, where: NDArray[np.bool_], color: str) -> None:
     )
 
 
-def _write(image: Image.Image, place: tuple[float, float], text: str, color: str) -> None:
+def _label(
+    image: Image.Image, place: tuple[float, float], text: str, color: str, fonts: Fonts
+) -> None:
     """Writes text on a ground of this color, at `place` or as near as the image has room.
 
     A small image gets no text.
@@ -283,11 +302,25 @@ def _write(image: Image.Image, place: tuple[float, float], text: str, color: str
     if min(image.size) < _MIN_SIDE_WITH_NAMES:
         return
 
-    drawn, width = ImageDraw.Draw(image), int(_font().getlength(text)) + 5
+    drawn, width = ImageDraw.Draw(image), int(_width(text, fonts)) + 5
     left = max(0, min(round(place[0]), image.width - width))
     top = max(0, min(round(place[1]), image.height - _LINE))
     drawn.rectangle((left, top, left + width - 1, top + _LINE - 2), color)
-    drawn.text((left + 2, top), text, _ink(color), _font())
+    _write(drawn, (left + 2, top), text, _ink(color), fonts)
+
+
+def _write(
+    drawn: ImageDraw.ImageDraw, place: tuple[float, float], text: str, ink: str, fonts: Fonts
+) -> None:
+    left, top = place
+    for piece, font in fonts.pieces(text, _FONT_SIZE):
+        # each font at the same line, which is below the top of its letters by its own height
+        drawn.text((left, top + _ASCENT), piece, ink, font, anchor="ls")
+        left += font.getlength(piece)
+
+
+def _width(text: str, fonts: Fonts) -> float:
+    return sum(font.getlength(piece) for piece, font in fonts.pieces(text, _FONT_SIZE))
 
 
 def _ink(color: str) -> str:
@@ -298,34 +331,29 @@ def _ink(color: str) -> str:
     return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"
 
 
-def _name_label(label: torch.Tensor, classes: list[str]) -> str:
+def _name_label(label: torch.Tensor, names: list[str]) -> str:
     """Returns the names of an image's classes; "" if it has none, or its label is a number to
     predict.
     """
-    if not classes:
+    if not names:
         return ""
     if label.ndim == 0:
-        return _name(int(label), classes) if label >= 0 else ""
-    return ", ".join(_name(number, classes) for number in label.nonzero().flatten().tolist())
+        return _name(int(label), names) if label >= 0 else ""
+    return ", ".join(_name(number, names) for number in label.nonzero().flatten().tolist())
 
 
-def _fit(text: str, width: int) -> str:
+def _fit(text: str, width: int, fonts: Fonts) -> str:
     """Leaves out the middle of a text that would be wider than this."""
     kept, shown = len(text), text
-    while _font().getlength(shown) > width and kept:
+    while _width(shown, fonts) > width and kept:
         kept -= 1
         shown = f"{text[: kept - kept // 2].rstrip()}…{text[len(text) - kept // 2 :].lstrip()}"
     return shown
 
 
-def _name(label: int, classes: list[str]) -> str:
-    return classes[label] if label < len(classes) else str(label)
+def _name(label: int, names: list[str]) -> str:
+    return names[label] if label < len(names) else str(label)
 
 
 def _color(label: int) -> str:
     return _COLORS[label % len(_COLORS)]
-
-
-@cache
-def _font() -> Any:
-    return ImageFont.truetype(_LETTERS, _FONT_SIZE)

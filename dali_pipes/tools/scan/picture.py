@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.tools.drawing.fonts import find_fonts
 
 COLOUR = "#4269d0"
 # the lightest, of a single image, is still plain to see on white
@@ -35,23 +36,33 @@ _STYLE = {
 _NAMES = {"orientation": {"1": "1, upright"}, "subsampling": {"": "no JPEG"}}  # of values
 
 
-def save_picture(manifest: Manifest, file: Path) -> None:
+def save_picture(manifest: Manifest, file: Path) -> str:
     """Writes six charts of the usable images into one file; its ending decides the format.
+
+    Returns a sentence about the classes whose names no installed font can write, which have a
+    number in the picture; "" if there are none.
 
     Raises:
         ConfigError: Matplotlib does not write this format.
     """
     refuse_other_format(file)
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(11, 6.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
-        root = str(manifest.root)
-        # the end of a path tells more than its beginning
-        root = root if len(root) <= _PATH else f"…{root[1 - _PATH :]}"
-        figure.suptitle(f"{root}: {count(len(manifest), 'image')}")
+    root = str(manifest.root)
+    # the end of a path tells more than its beginning
+    root = root if len(root) <= _PATH else f"…{root[1 - _PATH :]}"
+    # the names of more classes are not drawn
+    classes = manifest.classes if len(manifest.classes) <= BARS else []
+    fonts = find_fonts([root, *classes])
 
-        for axes, draw in zip(figure.subplots(2, 3).flat, _CHARTS, strict=True):
+    with mpl.rc_context(_STYLE | {"font.family": fonts.families}):
+        figure = Figure(figsize=(11, 6.6), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
+        figure.suptitle(f"{fonts.readable(root)}: {count(len(manifest), 'image')}")
+
+        first, *others = figure.subplots(2, 3).flat
+        _classes(first, manifest, fonts.name(classes))
+        for axes, draw in zip(others, _CHARTS, strict=True):
             draw(axes, manifest)
         figure.savefig(file, dpi=120)
+    return fonts.note(classes)
 
 
 def refuse_other_format(file: Path) -> None:
@@ -66,10 +77,13 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
-def _classes(axes: Axes, manifest: Manifest) -> None:
+def _classes(axes: Axes, manifest: Manifest, names: list[str]) -> None:
     """Draws a bar for each class or, if there are too many, a histogram of their sizes.
 
     For regression, a histogram of the first number to predict.
+
+    Args:
+        names: of the classes; none if there are too many.
     """
     if manifest.task == "regression":
         _histogram(axes, manifest.labels.reshape(len(manifest), -1)[:, 0], "images")
@@ -79,7 +93,7 @@ def _classes(axes: Axes, manifest: Manifest) -> None:
     # a label below 0 means none
     counts = np.bincount(manifest.labels[manifest.labels >= 0], minlength=len(manifest.classes))
     if len(counts) <= BARS:
-        _bars(axes, dict(zip(manifest.classes, counts.tolist(), strict=True)))
+        _bars(axes, dict(zip(names, counts.tolist(), strict=True)))
         axes.set_title("Images of each class")
         return
 
@@ -229,7 +243,6 @@ def _column(name: str, title: str) -> Callable[[Axes, Manifest], None]:
 
 
 _CHARTS: tuple[Callable[[Axes, Manifest], None], ...] = (
-    _classes,
     _sides,
     _bytes,
     _column("format", "Images by format"),

@@ -80,8 +80,10 @@ def scan(config: ScanConfig) -> None:
     if config.picture and len(manifest):
         from dali_pipes.tools.scan.picture import save_picture
 
-        save_picture(manifest, Path(config.picture))
+        note = save_picture(manifest, Path(config.picture))
         say(console, f"Picture: {config.picture}")
+        if note:
+            say(console, printable(note))
 
     manifest.tell_omissions(config.strict)
 

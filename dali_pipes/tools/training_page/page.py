@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from dali_pipes.tools.drawing.page import picture, render
-from dali_pipes.tools.drawing.svg import COLORS, INK, svg
+from dali_pipes.tools.drawing.svg import COLORS, INK, count_along, svg
 from dali_pipes.tools.training_page.rows import Rows, read_rows, to_numbers
 from dali_pipes.training.log.log import describe
 from dali_pipes.training.log.meter import measured_of
@@ -70,6 +69,8 @@ def _headline(summary: dict[str, Any], evaluated: Sequence[dict[str, float]]) ->
     if not name or name not in last:
         return f"{', '.join(map(describe, measured_of(last).items()))} after {epochs}"
     text = f"{describe((name, last[name]))} after {epochs}"
+    if len(evaluated) == 1:
+        return text
     if summary["best_epoch"] == last["epoch"]:
         return f"{text}, the best epoch"
     return f"{text}; best {describe((name, summary[best]))}, after {summary['best_epoch'] + 1}"
@@ -129,7 +130,7 @@ def _loss(steps: Rows, evaluated: Sequence[dict[str, float]], ends: dict[int, in
         if found:
             axes.plot(*zip(*found, strict=True), "o-", color=COLORS[1], label="validation")
         axes.set_ylim(bottom=min(0, losses.min()))
-        axes.set_xlabel("step")
+        count_along(axes, "step")
         axes.set_ylabel("loss")
         axes.legend(frameon=False, fontsize=10)
 
@@ -147,8 +148,7 @@ def _measured(evaluated: Sequence[dict[str, float]], names: Sequence[str]) -> st
                 markersize=4,
                 label=name.replace("_", " "),
             )
-        axes.set_xlabel("epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        count_along(axes, "epoch")
         axes.legend(frameon=False, fontsize=10)
 
     return svg(f"measured {names[0]}", draw, 3.0)
@@ -163,7 +163,7 @@ def _rates(steps: Rows) -> str:
             linewidth=2,
         )
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("step")
+        count_along(axes, "step")
         axes.set_ylabel("learning rate")
 
     return svg("rate", draw, 2.2)
@@ -175,8 +175,7 @@ def _speed(rows: Sequence[dict[str, float]]) -> str:
         axes.plot(at, [row["images_per_s"] for row in rows], "o-", color=COLORS[0], markersize=4)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("images/s")
-        axes.set_xlabel("epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        count_along(axes, "epoch")
         right = axes.twinx()
         right.bar(
             at, [100 * row["wait_share"] for row in rows], color=COLORS[1], alpha=0.5, width=0.5

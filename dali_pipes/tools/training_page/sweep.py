@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from dali_pipes.system.files import read_yaml, replacing
 from dali_pipes.tools.drawing.page import render
-from dali_pipes.tools.drawing.svg import COLORS, svg
+from dali_pipes.tools.drawing.svg import COLORS, count_along, svg
 from dali_pipes.tools.training_page.rows import read_rows, to_numbers
 from dali_pipes.training.log.log import describe
 
@@ -209,9 +208,8 @@ def _draw_curves(
     def draw(axes: Axes) -> None:
         for (label, (at, values)), color in zip(curves, COLORS, strict=False):
             axes.plot(at, values, "o-", color=color, markersize=4, label=label)
-        axes.set_xlabel("epoch")
+        count_along(axes, "epoch")
         axes.set_ylabel(name)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False, fontsize=9, loc="best")
 
     return draw

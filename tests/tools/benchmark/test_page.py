@@ -6,6 +6,9 @@ import pytest
 from later import later
 from made_up_runs import made_result, save_benchmark, save_migration
 
+from dali_pipes.adapters.from_torch.reading import Step
+from dali_pipes.tools.benchmark.migrate import save_steps
+
 pages = later("dali_pipes.tools.benchmark.page")
 
 
@@ -71,6 +74,18 @@ def test_the_page_of_a_program_has_what_carries_out_its_steps_and_the_change(pag
     # the ratio is before all of it
     assert text.index("<td>2.00 [2.00, 2.00]") < text.index("DataLoader 1")
     assert "DataLoader 1" not in page()
+
+
+def test_the_page_of_a_function_has_what_carries_out_its_steps(tmp_path):
+    save_benchmark(tmp_path)
+    steps = [Step("RandomHorizontalFlip(p=0.5)", "flip=0.5")]
+    save_steps(tmp_path, "my_train:make_loader", steps, "the largest distance is 0.084")
+    pages.write_page(tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    assert "<h2>The DataLoader of my_train:make_loader</h2>" in text
+    assert "<td>RandomHorizontalFlip(p=0.5)<td>flip=0.5" in text
+    assert "Compared with your loader: the largest distance is 0.084." in text
+    assert "The change of the program" not in text
 
 
 def test_captions_are_of_what_is_drawn(page):

@@ -106,6 +106,22 @@ def test_the_headline_is_the_last_evaluation(folders):
     assert "<h1>Training loss" in read(folders["none"])
 
 
+def test_a_run_of_one_epoch_is_not_the_best_of_several(folders, tmp_path):
+    """Its axes have whole numbers, though there is only one epoch to draw."""
+    shutil.copytree(folders["classes"], tmp_path / "one")
+    head, first, _ = (tmp_path / "one/epochs.csv").read_text().splitlines()
+    (tmp_path / "one/epochs.csv").write_text(f"{head}\n{first}\n")
+    summary = json.loads((tmp_path / "one/summary.json").read_text())
+    (tmp_path / "one/summary.json").write_text(
+        json.dumps(summary | {"epochs": 1, "best_epoch": 0, "top1": 0.25})
+    )
+    write_page(tmp_path / "one")
+    page = read(tmp_path / "one")
+    assert re.search("<h1>top-1 [0-9.]+% after 1 epoch</h1>", page)
+    ticks = re.findall(r'id="xtick_\d+">.*?<text[^>]*>([^<]*)</text>', page, re.DOTALL)
+    assert "1" in ticks and all(tick.isdigit() for tick in ticks)
+
+
 def test_the_matrix_counts_every_image(folders, image_folder):
     with (folders["classes"] / "confusion.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

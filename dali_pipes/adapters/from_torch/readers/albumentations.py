@@ -73,7 +73,7 @@ def alike(step: Any) -> Any:
     if name not in _READERS:
         raise NotConvertibleError(
             f"albumentations' {name}",
-            "our plan has no such step",
+            "dali_pipes has no such step",
             "write the same with steps of torchvision or albumentations that docs/from_torch.md "
             "lists, as far as there are such (1 line); pixels then differ as those of the two do",
         )

@@ -98,7 +98,7 @@ def refuse_crops(reading: Reading, step: Any) -> str:
 
 
 def read_resized_crop(reading: Reading, step: Any) -> str:
-    wrong = "it comes after a Resize, which makes two resizings, and our plan has one"
+    wrong = "it comes after a Resize, which makes two resizings, and a plan has one"
     instead = f"remove the Resize if your training may change so (1 line); {KEEP}"
     refuse_unless(reading.resize is None, type(step).__name__, wrong, instead)
 
@@ -143,7 +143,7 @@ def _note_crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
     refuse_unless(
         not reading.crop,
         name,
-        "it is the second crop, and our plan has one",
+        "it is the second crop, and a plan has one",
         f"crop once if your training may change so; {KEEP}",
     )
 

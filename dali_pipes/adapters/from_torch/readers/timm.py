@@ -30,7 +30,7 @@ def read_rand_augment(reading: Reading, step: Any) -> str:
     refuse_unless(
         names in kinds and (step.choice_weights is None) == (kinds[names] != "tweights"),
         "timm's RandAugment",
-        f"our plan does not have its operations {', '.join(names[:3])} …",
+        f"dali_pipes does not have its operations {', '.join(names[:3])} …",
         "use timm's own sets: inc0, inc1 or tweights",
     )
     shared = ("prob", "magnitude", "magnitude_std", "magnitude_max", "hparams", "kwargs")

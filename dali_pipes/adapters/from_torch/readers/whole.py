@@ -176,7 +176,7 @@ def refuse_late(reading: Reading, step: Any) -> str:
     """Refuses a step that a plan has only before its own resize and crop."""
     raise NotConvertibleError(
         f"albumentations' {type(step).__name__}",
-        "our plan has no such step behind a resize or a crop",
+        "dali_pipes has no such step after a resize or a crop",
         "write the same with steps of torchvision or albumentations that docs/from_torch.md lists, "
         "or put it before them, if your training may change so (1 line)",
     )
