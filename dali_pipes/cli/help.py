@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from dali_pipes.cli.option_groups import Group, OptionsOfOneText, find_groups
 from dali_pipes.errors import ConfigError
@@ -29,11 +29,13 @@ _LEFT = 26  # columns of a name and its default, where a line explains it
 _COMMANDS = ("dali-pipes ", "torchrun ")  # how the lines of examples begin
 _GROUPS = "Groups: GROUP=NAME takes another one, GROUP.OPTION=VALUE sets an option in it:"
 _NOTES = (
-    f"--help GROUP and --help OPTION show the full text, such as --help data; --help {OWN} that of "
-    f"the job's own options, --help {ALL} that of everything. A value null means: not set.",
-    "Files in --conf DIR, or in conf/ of the working directory, come before ours of the same name.",
-    "-m sweeps over options given as a,b,c; --cfg job prints all options as the command line has "
-    "them; --hydra-help explains more.",
+    f"--help GROUP and --help OPTION show the full text of a group or an option, such as --help "
+    f"data; --help {OWN} shows that of the job's own options, --help {ALL} that of all options. "
+    "The value null means that an option is not set.",
+    "Groups also have the files of --conf DIR, or of conf/ in the working directory, which replace "
+    "those of dali_pipes that have the same name.",
+    "-m runs the job for each value of options that are given as a,b,c; --cfg job prints all "
+    "options with the values that this command line gives them; --hydra-help explains more.",
 )
 
 
@@ -82,7 +84,11 @@ def help_text(words: str, config: DictConfig, topic: str = "", width: int | None
     elif name:
         parts = [_explain_topic(name, groups, width)]
     else:
-        parts = [_fill_words(words, width), *_summarize(groups, width)]
+        schema = OmegaConf.get_type(config)
+        lines = _summarize(
+            groups, getattr(schema, "REFUSED", ()), getattr(schema, "SELDOM", ()), width
+        )
+        parts = [_fill_words(words, width), *lines]
     text = "\n\n".join(part.rstrip() for part in parts)
     return re.sub(r"\bNone\b", "null", text).replace("$", "$$")
 
@@ -111,16 +117,24 @@ def _explain_topic(name: str, groups: list[Group], width: int) -> str:
     )
 
 
-def _summarize(groups: list[Group], width: int) -> Iterator[str]:
-    """Yields the options that are set most, the groups, and the job's other options, in lines."""
+def _summarize(
+    groups: list[Group], refused: Sequence[str], seldom: Sequence[str], width: int
+) -> Iterator[str]:
+    """Yields the options that are set most, the groups, and the job's other options, in lines.
+
+    Args:
+        refused: groups and options that the job has from another one and does not take.
+        seldom: options that other jobs are given more often than this one.
+    """
     lines = {
         name: _line(f"{name}={default}", options.text, width)
         for group in groups
         for options in group.options
         for name, default in options.defaults.items()
+        if not {name, name.partition(".")[0]} & {*refused}
     }
-    own = [name for options in groups[0].options for name in options.defaults]
-    often = [name for name in OFTEN if name in lines]
+    own = [name for options in groups[0].options for name in options.defaults if name in lines]
+    often = [name for name in OFTEN if name in lines and name not in seldom]
     title = "Set most often, with defaults:"
     if len(own) <= _FEW:
         often = [*(name for name in often if name not in own), *own]
@@ -131,7 +145,7 @@ def _summarize(groups: list[Group], width: int) -> Iterator[str]:
     blocks = [
         "\n".join([_line(group.title, group.text, width), *_list_choices(group, width)])
         for group in groups[1:]
-        if group.name not in members
+        if group.name not in members and group.name.partition(".")[0] not in refused
     ]
     if blocks:
         yield "\n".join([_GROUPS, *blocks])
@@ -159,7 +173,9 @@ def _line(left: str, text: str, width: int) -> str:
 
 def _explain(group: Group, width: int) -> str:
     """Returns all about a group."""
-    head = f"{group.title}: {group.text}" if group.text else f"{group.title}:"
+    # the job's own options have no title, and their text begins with the name of the job
+    head = f"{group.title}: {group.text}" if group.title and group.text else group.text
+    head = head or f"{group.title}:"
     lines = [_fill(head, width), *_explain_choices(group, width), ""]
     return "\n".join([*lines, *(_explain_options(options, width) for options in group.options)])
 

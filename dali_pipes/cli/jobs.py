@@ -95,7 +95,7 @@ def benchmark(config: Any) -> None:
 def migrate(config: Any) -> None:
     """Shows which of your DataLoaders convert, the change of your program, and its gain.
 
-    docs/from_torch.md has the rest.
+    Images, transform and batch size are those of your DataLoader. docs/from_torch.md has the rest.
 
     dali-pipes migrate -- train.py ARGS     # your program, until its training begins
     dali-pipes migrate loader=dali_cpu measure=false -- train.py ARGS

@@ -25,7 +25,8 @@ class MeasureConfig:
     Attributes:
         workload: "loader" takes batches as fast as they come, "train" runs a training step on each,
             "cold" is one epoch from files that are not in the page cache.
-        model: its name, for "train"; None: resnet50 on a GPU, shufflenet_v2_x0_5 without one.
+        model: the network of workload=train; None: resnet50 on a GPU, without one
+            shufflenet_v2_x0_5.
         cpus: cores for each trial; None: all that this process may use.
         batch_size: images per batch and job.
         seed: for the order of the samples, all random choices, and the order of the trials.

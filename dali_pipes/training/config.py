@@ -206,7 +206,7 @@ class MixingConfig:
 
     Attributes:
         mixup_alpha, cutmix_alpha: λ is drawn from Beta(alpha, alpha); 0: off.
-        probability: that a batch is mixed.
+        probability: the probability that a batch is mixed.
     """
 
     mixup_alpha: float = option(0.0, check_min, 0)

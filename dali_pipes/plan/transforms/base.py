@@ -124,7 +124,7 @@ class Transform(Options, ABC):
     """Size, dtype, layout and normalization of the delivered images; the base of all transforms.
 
     Attributes:
-        size: of the images, in pixels: one number for squares, or (height, width).
+        size: sides of the images in pixels: one number for squares, or (height, width).
         interpolation: of every resize, "bilinear", "bicubic" or "nearest-exact".
         antialias: whether bilinear and bicubic are antialiased, as Pillow's and torchvision's are.
             Without it, bilinear takes the four nearest pixels only, as OpenCV's INTER_LINEAR does.

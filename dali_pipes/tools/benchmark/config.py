@@ -1,7 +1,7 @@
 """Options of dali-pipes benchmark."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from dali_pipes.checks import check_choice, check_min
 from dali_pipes.errors import ConfigError
@@ -85,6 +85,9 @@ class MigrateConfig(BenchmarkConfig):
         measure: whether the A/B is run; false: only the report and the change of a program are
             printed.
     """
+
+    # the DataLoader has its own (measure/users_loader.py)
+    REFUSED: ClassVar = ("data", "transform", "batch_size")
 
     arms: list[str] = field(default_factory=lambda: ["yours", "loader"])
     limit: float = option(600.0, check_min, 1)

@@ -1,6 +1,7 @@
 """Options of dali-pipes diagnose."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dali_pipes.checks import check_min
 from dali_pipes.errors import ConfigError
@@ -23,6 +24,8 @@ class DiagnoseConfig(TrainConfig):
         corun: number of training programs that run at the same time on this machine; 1: this one
             alone.
     """
+
+    SELDOM: ClassVar = ("epochs", "optimizer.lr", "resume")
 
     rounds: int = option(3, check_min, 1)
     seconds: float = option(3.0, check_min, 0.1)

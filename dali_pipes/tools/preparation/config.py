@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from dali_pipes.checks import check_choice, check_min, check_range
 from dali_pipes.data.sources.hugging_face import embedded_files
@@ -89,6 +89,9 @@ class PrepareConfig(MeasureConfig):
             sizes and pixels are reported.
         report: folder for the measurement; a subfolder is made for each.
     """
+
+    # they are of the measurement
+    SELDOM: ClassVar = ("workload", "batch_size", "transform.size", "loader.num_threads", "pairs")
 
     source: str = option("images", check_choice, ("images", "parquet", "cifar10", "cifar100"))
     archive: str | None = None

@@ -38,13 +38,13 @@ class TuneConfig(LoadersConfig):
             transform and batch size are its own, and with loader=torch the search starts from its
             number of workers; None: the images are those of `data`.
         loader: the default: the search starts from it, and the winner is compared with it.
-        batch_sizes: tried besides `batch_size`.
+        batch_sizes: sizes that are tried besides `batch_size`.
         minutes: time limit of the search; the comparison that follows takes `pairs` × 3 trials.
             With fewer than 5 pairs the default stays.
-        max_cpus: cores used on average.
-        max_cpu_s_per_1000_images: CPU seconds of the whole process tree.
-        max_memory_mib: host memory, PSS of the whole process tree.
-        max_gpu_memory_mib: in use on the GPU, by any program.
+        max_cpus: limit of the cores used on average.
+        max_cpu_s_per_1000_images: limit of the CPU seconds of the whole process tree.
+        max_memory_mib: limit of the host memory, PSS of the whole process tree.
+        max_gpu_memory_mib: limit of the memory in use on the GPU, by any program.
         host: part of the file's name, tuned_HOST.yaml; None: this machine's name.
         into: folder for that file.
         out: folder for the runs; a subfolder is made for each.
