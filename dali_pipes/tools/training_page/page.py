@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -188,13 +189,22 @@ def _speed(rows: Sequence[dict[str, float]]) -> str:
 
 
 def _class_table(classes: Rows) -> tuple[list[str], list[list[str]]]:
-    """The classes with the lowest of the first measurement first."""
+    """The classes with the lowest of the first measurement first; those without one are last."""
     if not classes:
         return [], []
     names = list(classes[0])
-    rows = sorted(classes, key=lambda row: float(row[names[1]]))[:_CLASSES]
-    cells = [[row["class"], *(f"{float(row[name]):.3f}" for name in names[1:])] for row in rows]
+
+    def order(row: dict[str, str]) -> tuple[bool, float]:
+        value = float(row[names[1]])
+        return math.isnan(value), value
+
+    rows = sorted(classes, key=order)[:_CLASSES]
+    cells = [[row["class"], *(_spell(float(row[name])) for name in names[1:])] for row in rows]
     return [name.replace("_", " ") for name in names], cells
+
+
+def _spell(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
 
 
 def _confusions(matrix: Rows) -> list[tuple[str, str, int]]:

@@ -1,5 +1,6 @@
 """The tasks that the labels of a manifest can be: one class, several classes, numbers."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -174,16 +175,20 @@ class MultiLabel(Supervised):
         from torchmetrics.classification import MultilabelAveragePrecision, MultilabelF1Score
         from torchmetrics.utilities import dim_zero_cat
 
-        class MeanOfPresent(MultilabelAveragePrecision):
-            """Of the classes that an image has; torchmetrics takes 0 for the others."""
+        class OfPresent(MultilabelAveragePrecision):
+            """NaN of a class that no image has; torchmetrics takes 0 for it."""
 
             def compute(self) -> Tensor:  # type: ignore[override]
                 each = super().compute()
-                return each[dim_zero_cat(self.target).any(0)].mean()
+                return each.where(dim_zero_cat(self.target).any(0), math.nan)
+
+        class MeanOfPresent(OfPresent):
+            def compute(self) -> Tensor:  # type: ignore[override]
+                return super().compute().nanmean()
 
         return {
             "map": MeanOfPresent(outputs, average=None, validate_args=False),
-            f"ap{BY_CLASS}": MultilabelAveragePrecision(outputs, average=None, validate_args=False),
+            f"ap{BY_CLASS}": OfPresent(outputs, average=None, validate_args=False),
             "f1": MultilabelF1Score(outputs, average="macro", validate_args=False),
             "f1_micro": MultilabelF1Score(outputs, average="micro", validate_args=False),
             f"f1{BY_CLASS}": MultilabelF1Score(outputs, average=None, validate_args=False),
@@ -228,14 +233,17 @@ class Regression(Supervised):
     def _list_metrics(self, outputs: int) -> dict[str, Any]:
         from torchmetrics import MeanSquaredError, R2Score
 
-        return {"rmse": MeanSquaredError(squared=False), "r2": R2Score()}
+        # R2Score subtracts sums of squares, of which float32 leaves nothing where numbers are
+        # large and differ little, such as years
+        each = {"rmse": MeanSquaredError(squared=False), "r2": R2Score()}
+        return {name: metric.set_dtype(torch.float64) for name, metric in each.items()}
 
     def _measure(self, outputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         error = (outputs - labels).reshape(len(labels), -1)
         return {"loss": error.square().mean(1), "mae": error.abs().mean(1)}
 
     def _to_metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return outputs, labels
+        return outputs.double(), labels.double()
 
     def _describe(
         self, outputs: Tensor, labels: Tensor, classes: Sequence[str]

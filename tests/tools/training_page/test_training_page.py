@@ -134,6 +134,14 @@ def test_the_matrix_counts_every_image(folders, image_folder):
     assert right == round(37 * summary["top1"])
 
 
+def test_a_class_without_a_measurement_is_the_last_one(folders, tmp_path):
+    shutil.copytree(folders["classes"], tmp_path / "on")
+    (tmp_path / "on/classes.csv").write_text("class,ap\na,nan\nb,0.5\nc,nan\nd,0.25\n")
+    write_page(tmp_path / "on")
+    rows = re.findall(r"<tr><td>([abcd])<td>([^<]+?)\s*(?=<tr>|</table>)", read(tmp_path / "on"))
+    assert rows == [("d", "0.250"), ("b", "0.500"), ("a", "–"), ("c", "–")]
+
+
 def test_pictures_are_what_the_network_saw(folders):
     rows = json.loads((folders["classes"] / "examples.json").read_text())
     summary = json.loads((folders["classes"] / "summary.json").read_text())
