@@ -159,6 +159,8 @@ class Sums:
         used: dict[str, int] = {}
         for _, _, of_rank, _ in gathered:
             used |= of_rank
+        if fabric.world_size > 1 and self._metrics:
+            fill_lists(self._metrics, fabric)
         confusion: list[list[int]] | None = None
         for name, place in sorted(used.items(), key=lambda each: each[1]):
             for key, value in _compute(name, self._metrics[place]).items():
@@ -191,6 +193,34 @@ def _metric_types() -> tuple[type, ...]:
     from torchmetrics import Metric, MetricCollection
 
     return Metric, MetricCollection
+
+
+def fill_lists(metrics: list[Any], fabric: Any) -> None:
+    """Gives what is empty on this rank the form that it has on another one.
+
+    torchmetrics takes a vector of fractions for a list of no batch. If the other ranks send
+    integers or rows, gloo ends the process.
+    """
+    from torchmetrics import MetricCollection
+    from torchmetrics.utilities import dim_zero_cat
+
+    for each in metrics:
+        if isinstance(each, MetricCollection):
+            # its parts share their states from the first access on
+            list(each.values(copy_state=False))
+    lists = [
+        (each, name)
+        for each in metrics
+        if not isinstance(each, MetricCollection)
+        for name, reduce in each._reductions.items()
+        if reduce is dim_zero_cat and isinstance(each._defaults[name], list)
+    ]
+    mine = [getattr(each, name)[:1] for each, name in lists]
+    forms = all_gather(fabric, [[(one.dtype, one.shape[1:]) for one in first] for first in mine])
+    for (each, name), first, *of_ranks in zip(lists, mine, *forms, strict=True):
+        if not first and (found := next(filter(None, of_ranks), None)):
+            dtype, shape = found[0]
+            setattr(each, name, [torch.empty((0, *shape), dtype=dtype, device=each.device)])
 
 
 def _compute(name: str, metric: Any) -> dict[str, Tensor]:

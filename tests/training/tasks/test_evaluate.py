@@ -14,7 +14,7 @@ from torchmetrics import MeanMetric, MetricCollection
 
 import dali_pipes as dp
 from dali_pipes.errors import ConfigError
-from dali_pipes.training.tasks.evaluate import evaluate
+from dali_pipes.training.tasks.evaluate import evaluate, fill_lists
 from dali_pipes.training.tasks.losses import Loss
 from dali_pipes.training.tasks.supervised import Classification, MultiLabel, Regression
 from dali_pipes.training.tasks.task import Task
@@ -207,6 +207,26 @@ def test_what_some_batches_do_not_have_is_of_the_images_of_the_others():
         return {"all": 1.0} | ({"small": batch.labels} if batch.labels.max() < 8 else {})
 
     assert own(measured).values == pytest.approx({"all": 1, "small": 3.5})
+
+
+def test_a_rank_without_an_image_takes_part_with_empty_tensors(monkeypatch):
+    """As many numbers of the same type and shape: gloo ends a process that sends others."""
+    tasks = [MultiLabel(Outputs(), Loss(cross_entropy, {}), 4) for _ in range(2)]
+    for task in tasks:
+        task.begin_evaluation()
+    tasks[0].metrics.update(torch.rand(3, 4), torch.ones(3, 4, dtype=torch.int64))
+
+    forms = []
+    gather = lambda _, mine: [*forms, forms.append(mine) or mine]  # noqa: E731
+    monkeypatch.setattr("dali_pipes.training.tasks.evaluate.all_gather", gather)
+    for task in tasks:
+        fill_lists([each for each in task.modules() if hasattr(each, "compute")], None)
+
+    for name in ("map", "ap_by_class"):
+        for state in ("preds", "target"):
+            full, empty = (getattr(task.metrics[name], state) for task in tasks)
+            assert len(full) == len(empty) == 1 and full[0].shape == (3, 4)
+            assert empty[0].shape == (0, 4) and empty[0].dtype == full[0].dtype
 
 
 @pytest.mark.parametrize(
