@@ -18,7 +18,7 @@ _OF_RUN = (
     *("validation", "seed", "eval_with", "monitor", "monitor_mode", "patience", "evaluate_every"),
     *("epochs", "warmup_epochs", "precision", "label_smoothing", "ema_decay"),
 )
-_OF_OPTIMIZER = ("lr", "lr_batch_size", "clip_grad_norm")
+_OF_OPTIMIZER = ("name", "lr", "lr_batch_size", "clip_grad_norm")
 
 
 def options_to_keep(config: TrainConfig) -> dict[str, Any]:

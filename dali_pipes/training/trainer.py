@@ -8,7 +8,7 @@ the history and saves. `restore` puts the state of a checkpoint back before `fit
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -274,6 +274,7 @@ class Trainer:
             "model": self._task.state_dict(),
             "ema": self._ema.state_dict() if self._ema else None,
             "optimizer": self._optimizer.state_dict(),
+            "trained": self._trained(),
             "scaler": self._scaler.state_dict() if self._scaler else None,
             "loader": self._loader.state_dict(),
             "random": all_gather(self._fabric, _random_state()),
@@ -307,7 +308,7 @@ class Trainer:
         if self._ema:
             self._ema.load_state_dict(state["ema"])
 
-        self._check_optimizer(state["optimizer"], path)
+        self._check_optimizer(state, path)
         try:
             self._optimizer.load_state_dict(state["optimizer"])
         except ValueError as error:
@@ -325,18 +326,46 @@ class Trainer:
         # an earlier version kept none
         return describe_changes(state.get("options", {}), self._config)
 
-    def _check_optimizer(self, saved: dict[str, Any], path: Path) -> None:
+    def _trained(self) -> list[list[str]]:
+        """Returns the names of the parameters of each group, which the optimizer's own state
+        numbers.
+        """
+        names = {id(each): name for name, each in self._task.network.named_parameters()}
+        groups = self._optimizer.param_groups
+        return [[names[id(each)] for each in group["params"]] for group in groups]
+
+    def _check_optimizer(self, state: dict[str, Any], path: Path) -> None:
+        def refuse(what: str) -> NoReturn:
+            raise CheckpointError(
+                f"{path}: of another optimizer ({what}); resume with the options of that run"
+            )
+
+        # earlier versions kept no name
+        name = self._config.optimizer.name
+        if (then := state.get("options", {}).get("optimizer.name", name)) != name:
+            refuse(f"{then} there, and {name} now")
+
         # PyTorch would take the saved options in place of those that are given now
-        for there, here in zip(saved["param_groups"], self._optimizer.param_groups, strict=False):
-            for name in _GROUP_OPTIONS:
+        pairs = zip(state["optimizer"]["param_groups"], self._optimizer.param_groups, strict=False)
+        for there, here in pairs:
+            for option in _GROUP_OPTIONS:
                 # earlier versions had no factors
-                if name == "lr_scale" and name not in there:
+                if option == "lr_scale" and option not in there:
                     continue
-                if there.get(name) != here.get(name):
-                    raise CheckpointError(
-                        f"{path}: of another optimizer ({name} is {there.get(name)} there, and "
-                        f"{here.get(name)} now); resume with the options of that run"
-                    )
+                if there.get(option) != here.get(option):
+                    refuse(f"{option} is {there.get(option)} there, and {here.get(option)} now")
+
+        # the same numbers of parameters may be other ones: then each would get another's momentum
+        groups_now = {name: place for place, each in enumerate(self._trained()) for name in each}
+        groups = state.get("trained", self._trained())
+        groups_then = {name: place for place, each in enumerate(groups) for name in each}
+        for one in {**groups_then, **groups_now}:
+            if one not in groups_then:
+                refuse(f"{one} is trained now, and was not")
+            if one not in groups_now:
+                refuse(f"{one} was trained, and is not now")
+            if groups_then[one] != groups_now[one]:
+                refuse(f"{one} has another weight_decay or lr_scale now")
 
 
 def _random_state() -> dict[str, Any]:

@@ -288,6 +288,29 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(
     assert (tmp_path / "run/last.pt").read_bytes() == before
 
 
+@pytest.mark.parametrize("kind", ["freeze", "lr_scale", "optimizer"])
+def test_the_optimizer_goes_on_with_the_parameters_that_it_had(config, run, kind):
+    """Others of the same number would get their momentum, and PyTorch would say nothing."""
+
+    def given(part):
+        pattern = f"features.{part}.*"
+        if kind == "freeze":
+            return {"model": ModelConfig(name="mobilenet_v3_small", freeze=[pattern])}
+        if kind == "lr_scale":
+            return {"optimizer": OptimizerConfig(lr=0.02, lr_scale={pattern: 0.1})}
+        name = "lamb" if part == 5 else "adamw"
+        return {"optimizer": OptimizerConfig(name=name, lr=0.001)}
+
+    run(config(epochs=1, **given(5)))
+    message = {
+        "freeze": r"features\.6\.block\.0\.0\.weight was trained, and is not now",
+        "lr_scale": r"features\.6\.block\.0\.0\.weight has another weight_decay or lr_scale now",
+        "optimizer": r"lamb there, and adamw now",
+    }[kind]
+    with pytest.raises(CheckpointError, match=rf"of another optimizer \({message}\)"):
+        run(config(resume="auto", **given(6)))
+
+
 def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
     run(config(epochs=1))
     with pytest.raises(ConfigError, match="holds a run already; resume it"):
