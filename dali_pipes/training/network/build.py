@@ -5,7 +5,7 @@ the user's; what it takes, and its head.
 import inspect
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
@@ -17,14 +17,15 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import propose_name
 from dali_pipes.system.functions import import_function
 from dali_pipes.training.config import ModelConfig
-from dali_pipes.training.network.hugging_face import check_folder, load_folder
+from dali_pipes.training.network.hugging_face import OF_FOLDER, check_folder, load_folder
 from dali_pipes.training.network.names import (
     FROM_TIMM,
+    SET_HERE,
     is_folder,
     is_of_torchvision,
+    propose_option,
     timm_name,
     torchvision_names,
 )
@@ -135,7 +136,7 @@ def build_model(
     """
     name = check_model(name)
     if is_folder(name):
-        _refuse_own(("num_labels", "num_channels"), options)
+        _refuse_own(OF_FOLDER, options)
         return load_folder(name, num_classes, channels, options)
     check_channels(name, channels)
     if is_of_torchvision(name):
@@ -143,7 +144,7 @@ def build_model(
 
         own = {"weights": None, "num_classes": num_classes, **_ONE_OUTPUT.get(name, {})}
         network = _build(partial(get_model, name), own, options)
-        _refuse_ignored(network, options)
+        _refuse_ignored(network, own, options)
         return network
     import timm
 
@@ -164,23 +165,21 @@ def _build(make: Callable[..., Any], own: Mapping[str, Any], options: Mapping[st
 
 def _refuse_own(own: Iterable[str], options: Mapping[str, Any]) -> None:
     if given := [name for name in own if name in options]:
-        raise ConfigError(
-            f"model.options: {given[0]} is set by this program, from the labels, the transform and "
-            "the other options of model; leave it out"
-        )
+        raise ConfigError(f"model.options: {given[0]} {SET_HERE}")
 
 
-def _refuse_ignored(network: nn.Module, options: Mapping[str, Any]) -> None:
+def _refuse_ignored(network: nn.Module, own: Collection[str], options: Mapping[str, Any]) -> None:
     # torchvision's ConvNeXt and MobileNetV3 ignore arguments that they do not know
-    taken = inspect.signature(type(network).__init__).parameters
-    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values()):
+    _, *taken = inspect.signature(type(network).__init__).parameters.values()  # after self
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken):
         return
+    named = {each.name for each in taken if each.kind is not inspect.Parameter.VAR_KEYWORD}
     # these go to the function that makes the setting of a MobileNetV3
-    known = {*taken, *(_OF_SETTING if "inverted_residual_setting" in taken else ())}
+    known = {*named, *(_OF_SETTING if "inverted_residual_setting" in named else ())}
     if unknown := [option for option in options if option not in known]:
         raise ConfigError(
             f"model.options: torchvision's {type(network).__name__} takes no {unknown[0]}"
-            f"{propose_name(unknown[0], known)}"
+            f"{propose_option(unknown[0], known, own)}"
         )
 
 
@@ -204,7 +203,7 @@ def _of_function(
     if unknown := [option for option in options if not every and option not in taken]:
         raise ConfigError(
             f"model.options: model.function={function} takes no {unknown[0]}"
-            f"{propose_name(unknown[0], taken)}"
+            f"{propose_option(unknown[0], taken, given)}"
         )
 
     passed = {name: value for name, value in given.items() if every or name in taken}

@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import propose_name
+from dali_pipes.training.network.names import propose_option
+
+OF_FOLDER = ("num_labels", "num_channels")  # what the program gives to a network of a folder
 
 
 def check_folder(name: str) -> None:
@@ -59,7 +61,7 @@ def load_folder(
     if unknown := [option for option in options if option not in entries]:
         raise ConfigError(
             f"model.options: the config.json of model.name={name} has no {unknown[0]}"
-            f"{propose_name(unknown[0], entries)}"
+            f"{propose_option(unknown[0], {*entries, *OF_FOLDER}, OF_FOLDER)}"
         )
 
     level = get_verbosity()

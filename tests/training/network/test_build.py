@@ -113,6 +113,12 @@ def test_timm_s_network_of_a_name_that_torchvision_has_too():
             "torchvision's ConvNeXt takes no drop_path_rate",
         ),
         ("mobilenet_v3_small", {"drop_out": 0.1}, "takes no drop_out; did you mean dropout"),
+        (
+            "mobilenet_v3_small",
+            {"num_clases": 3},
+            "takes no num_clases; num_classes is set by this program, from the labels",
+        ),
+        ("mobilenet_v3_small", {"selfs": 0.1}, "takes no selfs$"),
         ("resnet18", {"num_classes": 3}, "num_classes is set by this program"),
         ("timm/resnet18", {"pretrained": True}, "pretrained is set by this program"),
         ("googlenet", {"aux_logits": True}, "aux_logits is set by this program"),

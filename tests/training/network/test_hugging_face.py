@@ -26,6 +26,8 @@ def test_a_folder_of_hugging_face(tmp_path):
     assert changed.network.config.hidden_act == "gelu"
     with pytest.raises(ConfigError, match="has no hidden_acts; did you mean hidden_act"):
         build_network(ModelConfig(name=str(tmp_path), options={"hidden_acts": "gelu"}), 4)
+    with pytest.raises(ConfigError, match="has no num_label; num_labels is set by this program"):
+        build_network(ModelConfig(name=str(tmp_path), options={"num_label": 3}), 4)
 
     network = build_network(ModelConfig(name=str(tmp_path)), 6)
     assert network(images).shape == (2, 6) and find_head(network, 6) == "network.classifier.1"
