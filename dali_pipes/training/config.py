@@ -145,12 +145,16 @@ class TaskConfig:
 FROM_DATA, NONE, SPLIT = "data", "none", "split:"
 
 
+def split_share(validation: str) -> float | None:
+    """The share of "split:0.1"; None: it draws nothing from the training images."""
+    return float(validation.removeprefix(SPLIT)) if validation.startswith(SPLIT) else None
+
+
 def check_validation(name: str, value: str) -> None:
-    share = value.removeprefix(SPLIT)
     if value in (FROM_DATA, NONE):
         return
     try:
-        if value.startswith(SPLIT) and 0 < float(share) < 1:
+        if (share := split_share(value)) is not None and 0 < share < 1:
             return
     except ValueError:
         pass

@@ -1,12 +1,18 @@
 """Opens the images of a run, and checks that training and validation have the same labels."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.sets.choosing import choose_parts
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError
-from dali_pipes.training.config import NONE, SPLIT, TrainConfig
+from dali_pipes.training.config import FROM_DATA, NONE, SPLIT, TrainConfig, split_share
 from dali_pipes.training.tasks.build import count_outputs, name_task
 
 _LISTED = 50  # most classes that an error writes out, to be copied to a command line
@@ -22,8 +28,8 @@ def open_both(config: TrainConfig) -> tuple[Manifest, Manifest | None]:
     train = _open(config, "train")
     if config.validation == NONE:
         return train, None
-    if config.validation.startswith(SPLIT):
-        return _split(train, float(config.validation.removeprefix(SPLIT)), config.seed)
+    if (share := split_share(config.validation)) is not None:
+        return _split(train, share, config.seed)
 
     val = open_val(config)
     if train.classes != val.classes:
@@ -49,10 +55,50 @@ def open_val(config: TrainConfig) -> Manifest:
     """
     if config.validation == NONE:
         raise ConfigError("validation=none, so there are no images to evaluate; leave it out")
-    if config.validation.startswith(SPLIT):
-        share = float(config.validation.removeprefix(SPLIT))
+    if (share := split_share(config.validation)) is not None:
         return _split(_open(config, "train"), share, config.seed)[1]
     return _open(config, "val")
+
+
+def open_untrained(
+    config: TrainConfig, state: Mapping[str, Any], path: Path
+) -> tuple[Manifest, str | None]:
+    """Opens the images to evaluate a checkpoint on, as `open_val`.
+
+    Args:
+        state: of the checkpoint `path`.
+
+    Returns:
+        The images, and what is to be said of them.
+
+    Raises:
+        ConfigError: they are drawn from the images of the run, and it was trained on some of them.
+    """
+    if (share := split_share(config.validation)) is None:
+        return open_val(config), None
+    images = _open(config, "train")
+    val = _split(images, share, config.seed)[1]
+
+    # The run's own draw, made again: if its training images come out, these are its images. Earlier
+    # versions kept no options, and drew nothing.
+    kept = state.get("options", {})
+    validation, seed = kept.get("validation", FROM_DATA), kept.get("seed", 0)
+    then = split_share(validation)
+    trained = np.arange(len(images)) if then is None else _draw(images, then, seed)["train"]
+    if images.subset(trained).fingerprint != state["loader"]["fingerprint"]["manifest"]:
+        return val, (
+            f"these are not the images that the run of {path} had; whether it was trained on some "
+            "of them is not known"
+        )
+
+    drawn = _draw(images, share, config.seed)["val"]
+    if common := len(np.intersect1d(trained, drawn)):
+        raise ConfigError(
+            f"{path} was trained on {common:,} of the {len(drawn):,} images that "
+            f"validation={config.validation}, seed={config.seed} draws, since its run had "
+            f"validation={validation}, seed={seed}; give the same, or other images by data.val"
+        )
+    return val, None
 
 
 def _open(config: TrainConfig, split: str) -> Manifest:
@@ -64,8 +110,12 @@ def _open(config: TrainConfig, split: str) -> Manifest:
     return manifest
 
 
+def _draw(manifest: Manifest, share: float, seed: int) -> dict[str, NDArray[np.int64]]:
+    return choose_parts({"train": 1 - share, "val": share}, np.arange(len(manifest)), seed)
+
+
 def _split(manifest: Manifest, share: float, seed: int) -> tuple[Manifest, Manifest]:
-    parts = manifest.split({"train": 1 - share, "val": share}, seed=seed)
+    parts = {name: manifest.subset(ids) for name, ids in _draw(manifest, share, seed).items()}
     for name, part in parts.items():
         if not len(part):
             raise ConfigError(

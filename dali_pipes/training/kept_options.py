@@ -8,11 +8,9 @@ Options that a run cannot go on without are refused where they are known: those 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from dali_pipes.errors import ConfigError
-from dali_pipes.training.config import SPLIT, TrainConfig
+from dali_pipes.training.config import TrainConfig, split_share
 
 _OF_RUN = (
     *("validation", "seed", "eval_with", "monitor", "monitor_mode", "patience", "evaluate_every"),
@@ -45,26 +43,13 @@ def describe_changes(kept: Mapping[str, Any], config: TrainConfig) -> list[str]:
     return [
         f"Note: {name} is {_spell(value)} from here on, and was {_spell(kept[name])} before"
         for name, value in options_to_keep(config).items()
-        if name in kept and kept[name] != value
+        if name in kept and not _same(kept[name], value)
     ]
 
 
-def check_validation(kept: Mapping[str, Any], config: TrainConfig, path: Path) -> None:
-    """Raises a ConfigError if the images to evaluate on are drawn from the training images, and
-    not as the run drew them: it was trained on some of these.
-    """
-    if not kept or not config.validation.startswith(SPLIT):
-        return
-    asked = {name: getattr(config, name) for name in ("validation", "seed")}
-    drawn = {name: kept[name] for name in asked}
-    if asked != drawn:
-        given, there = (
-            ", ".join(f"{name}={value}" for name, value in each.items()) for each in (asked, drawn)
-        )
-        raise ConfigError(
-            f"{path} may have been trained on images that {given} draws, since its run had "
-            f"{there}; give the same, or other images by data.val"
-        )
+def _same(one: Any, other: Any) -> bool:
+    shares = [split_share(each) if isinstance(each, str) else None for each in (one, other)]
+    return one == other or (shares[0] is not None and shares[0] == shares[1])
 
 
 def _spell(value: Any) -> str:

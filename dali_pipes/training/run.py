@@ -30,8 +30,7 @@ from dali_pipes.system.stdout import print_json
 from dali_pipes.system.traces import trace
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.data import left_out, open_both, open_val
-from dali_pipes.training.kept_options import check_validation
+from dali_pipes.training.data import left_out, open_both, open_untrained
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
 from dali_pipes.training.log.examples import save_examples
 from dali_pipes.training.log.log import Log, describe
@@ -296,18 +295,16 @@ def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:
     """
     path = Path(str(config.checkpoint))
     state = on_all_ranks(fabric, lambda: checkpoint.load(path))
-    # an earlier version kept none
-    kept = state.get("options", {})
-    on_all_ranks(fabric, lambda: check_validation(kept, config, path))
-    val = on_all_ranks(fabric, lambda: open_val(config))
+    val, unknown = on_all_ranks(fabric, lambda: open_untrained(config, state, path))
     task = on_all_ranks(fabric, lambda: _restore_task(config, val, state, path))
 
     with alive as heartbeat, _explain_out_of_memory(path.parent, fabric):
         evaluation = validate(config, task.to(fabric.device), val, fabric, heartbeat)
 
     if fabric.global_rank == 0:
-        if wrong := describe_pixels(read_pixels(state, path), config.eval_transform):
-            print(f"Note: {wrong}", file=sys.stderr)
+        wrong = describe_pixels(read_pixels(state, path), config.eval_transform)
+        for note in filter(None, (unknown, wrong)):
+            print(f"Note: {note}", file=sys.stderr)
         metrics = ", ".join(map(describe, evaluation.values.items()))
         print(f"{path}: {metrics} on {evaluation.images:,} images", file=sys.stderr)
         print_json(

@@ -8,7 +8,7 @@ import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.training.config import OptimizerConfig, ScheduleConfig, TaskConfig, TrainConfig
-from dali_pipes.training.kept_options import check_validation, describe_changes, options_to_keep
+from dali_pipes.training.kept_options import describe_changes, options_to_keep
 
 training = later("dali_pipes.training.run")
 
@@ -45,14 +45,34 @@ def test_a_change_is_said(given, said):
     assert describe_changes({}, options(**given)) == [], "an earlier version kept none"
 
 
-def test_only_the_validation_that_the_run_had_is_apart_from_its_training(tmp_path):
+def test_one_share_in_two_spellings_is_no_change():
     kept = options_to_keep(options(validation="split:0.3"))
-    for same in ({"validation": "split:0.3"}, {"validation": "data", "seed": 7}):
-        check_validation(kept, options(**same), tmp_path)
-    check_validation({}, options(validation="split:0.2"), tmp_path)
-    for other in ({"validation": "split:0.3", "seed": 7}, {"validation": "split:0.2"}):
-        with pytest.raises(ConfigError, match=r"may have been trained on images that validation="):
-            check_validation(kept, options(**other), tmp_path)
+    assert describe_changes(kept, options(validation="split:0.30")) == []
+    assert len(describe_changes(kept, options(validation="split:0.31"))) == 1
+
+
+def test_no_training_image_is_evaluated(config, run, image_folder, tmp_path, capsys):
+    data, few = (DataConfig(train=str(image_folder), filter=text) for text in (None, "label > 1"))
+    run(config(data=data, validation="split:0.3", epochs=1, out=str(tmp_path / "split")))
+    run(config(data=data, validation="none", epochs=1, out=str(tmp_path / "all")))
+
+    def evaluate(of, **given):
+        path = str(tmp_path / of / "last.pt")
+        training.train(config(**{"data": data} | given, eval_only=True, checkpoint=path))
+        return capsys.readouterr().err
+
+    # the images of a smaller share of the same seed are among those of the larger one
+    for share in ("0.3", "0.30", "0.2"):
+        assert "Note: " not in evaluate("split", validation=f"split:{share}")
+    for of, given, trained in (
+        ("split", {"validation": "split:0.3", "seed": 7}, r"\d of the 11 images"),
+        ("split", {"validation": "split:0.5"}, r"\d of the 1\d images"),
+        ("all", {"validation": "split:0.3"}, "11 of the 11 images"),
+    ):
+        with pytest.raises(ConfigError, match=rf"was trained on {trained} that validation=split"):
+            evaluate(of, **given)
+    said = evaluate("split", data=few, validation="split:0.3")
+    assert "whether it was trained on some of them is not known" in said
 
 
 def test_a_run_goes_on_and_is_evaluated_with_other_options(config, run, image_folder, tmp_path):
@@ -69,7 +89,9 @@ def test_a_run_goes_on_and_is_evaluated_with_other_options(config, run, image_fo
     assert "Note: label_smoothing is 0.1 from here on, and was 0.0 before" in log
     assert "Note: epochs is 2 from here on, and was 1 before" in log and log.count("Note: ") == 2
 
-    with pytest.raises(ConfigError, match=r"may have been trained on images that .*seed=7 draws"):
+    with pytest.raises(
+        ConfigError, match=r"was trained on \d of the 11 images that .*seed=7 draws"
+    ):
         run(config(**first, eval_only=True, checkpoint=str(path), seed=7))
 
 
