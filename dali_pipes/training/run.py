@@ -9,6 +9,8 @@ import datetime
 import json
 import signal
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -19,7 +21,7 @@ import torch
 
 from dali_pipes.backends.registry import is_for_training
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, DaliPipesError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.plan.plan import Rank
@@ -145,6 +147,11 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
                     trainer.fit(log, interrupt, heartbeat)
             except Interrupted:
                 _stop_after_signal(fabric, folder, log, interrupt)
+            except Exception as error:
+                # of the user's own code, or of a library: its traceback stays
+                if not isinstance(error, DaliPipesError):
+                    error.add_note(_describe_end(error, folder))
+                raise
             finally:
                 trainer.close()
 
@@ -287,6 +294,23 @@ def _stop_after_signal(fabric: Any, folder: Path, log: Log, interrupt: Interrupt
     # a launcher's own handler may requeue the job, now that everything is saved
     interrupt.pass_on()
     raise SystemExit(128 + number)
+
+
+def _describe_end(error: Exception, folder: Path) -> str:
+    """Returns what follows a traceback: the last place in it that is the user's, and what is kept
+    of the run.
+    """
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")]
+    others = [Path(__file__).parents[1], *map(Path, libraries)]
+    places = [
+        f"{place.filename}, line {place.lineno}, in {place.name}"
+        for place in traceback.extract_tb(error.__traceback__)
+        if not any(Path(place.filename).is_relative_to(other) for other in others)
+    ]
+    kept = f"the log is {folder / 'train.log'}, and nothing else is saved yet"
+    if (last := folder / LAST).exists():
+        kept = f"{last} is kept: resume=auto out={folder} goes on from it"
+    return "; ".join([*places[-1:], kept])
 
 
 def _evaluate(config: TrainConfig, fabric: Any, alive: Heartbeat) -> None:

@@ -78,6 +78,7 @@ class Trainer:
             val,
             folder,
         )
+        self._has_evaluated = False
         self._meter, self._losses, self._votes = (
             Meter(loader.stats, fabric.device),
             Readback(fabric.device),
@@ -111,8 +112,8 @@ class Trainer:
     def fit(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
         """Trains to the end.
 
-        last.pt is written after every epoch and every `checkpoint_every_s` seconds, best.pt after
-        the best epoch so far.
+        last.pt is written after every epoch, every `checkpoint_every_s` seconds, and before the
+        first evaluation; best.pt after the best epoch so far.
 
         Raises:
             Interrupted: a signal came, and the run has been saved.
@@ -144,6 +145,12 @@ class Trainer:
         due = epoch + 1 == self._config.epochs or (epoch + 1) % self._config.evaluate_every == 0
         if self._val is None or not self._task.evaluates or not due:
             return None
+        # a mistake in the user's evaluate(), or a bad image, shows in the first evaluation, and
+        # costs no epoch then
+        if not self._has_evaluated:
+            self._save(LAST)
+        self._has_evaluated = True
+
         # validation has a loader of its own, with batches of another size
         release_if_short(self._fabric.device)
         evaluation = validate(

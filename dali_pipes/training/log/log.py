@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.files import replacing
 from dali_pipes.training.log.loggers import FAILED, KILLED, SUCCESS, close_logger
 from dali_pipes.training.log.meter import Meter, measured_of
@@ -187,9 +189,16 @@ class Log:
                 package.addHandler(handler)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self._progress.stop()
         if self._folder:
+            if isinstance(error, Exception):
+                self._keep(error)
             self._steps_file.close()
             # a signal ends a run by SystemExit, after it has been saved
             status = SUCCESS if kind is None else KILLED if kind is SystemExit else FAILED
@@ -199,6 +208,14 @@ class Log:
             for handler in self._handlers:
                 package.removeHandler(handler)
                 handler.close()
+
+    def _keep(self, error: Exception) -> None:
+        """Writes what ends the run into train.log; on the terminal it comes later."""
+        ours = isinstance(error, DaliPipesError)
+        text, trace = (str(error), None) if ours else ("the run failed", error)
+        name, level = package.name, logging.ERROR
+        exc_info = trace and (type(trace), trace, trace.__traceback__)
+        self._handlers[0].handle(package.makeRecord(name, level, "", 0, text, (), exc_info))
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:

@@ -282,6 +282,15 @@ def make_unnamed(config, manifest):
 
 def make_without_arguments():
     return SimCLR()
+
+
+class Faulty(SimCLR):
+    def evaluate(self, batch):
+        return {"loss": torch.ones(2) @ torch.ones(3)}
+
+
+def make_faulty(config, manifest):
+    return Faulty()
 """
 
 
@@ -318,6 +327,24 @@ def test_a_task_of_the_users_trains_on_views(own, config, run, tmp_path, monkeyp
         CheckpointError, match="of function=own_task:make, and function is not given"
     ):
         training.train(config(eval_only=True, checkpoint=path))
+
+
+def test_a_fault_in_evaluate_is_placed_and_costs_no_epoch(own, run, tmp_path):
+    with pytest.raises(RuntimeError, match="size") as raised:
+        training.train(own("make_faulty", epochs=1))
+    where, kept = raised.value.__notes__[-1].split("; ")
+    line = 1 + OWN.splitlines().index('        return {"loss": torch.ones(2) @ torch.ones(3)}')
+    assert where == f"{tmp_path / 'own_task.py'}, line {line}, in evaluate"
+    out = tmp_path / "run"
+    assert kept == f"{out / 'last.pt'} is kept: resume=auto out={out} goes on from it"
+    log = (out / "train.log").read_text()
+    assert "ERROR the run failed" in log and "in evaluate" in log
+
+    (tmp_path / "own_task.py").write_text(OWN.replace("torch.ones(3)", "torch.ones(2)"))
+    __import__("sys").modules.pop("own_task")
+    summary = run(own("make_faulty", epochs=1, resume="auto"))
+    assert summary["val_loss"] == 2 and summary["images"] == 32
+    assert [int(row["step"]) for row in rows(out / "steps.csv")] == [0, 1, 2, 3]
 
 
 def test_validation_without_views_is_said_at_the_start(own, tmp_path):
