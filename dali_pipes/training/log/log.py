@@ -212,10 +212,16 @@ class Log:
     def _keep(self, error: Exception) -> None:
         """Writes what ends the run into train.log; on the terminal it comes later."""
         ours = isinstance(error, DaliPipesError)
-        text, trace = (str(error), None) if ours else ("the run failed", error)
-        name, level = package.name, logging.ERROR
-        exc_info = trace and (type(trace), trace, trace.__traceback__)
-        self._handlers[0].handle(package.makeRecord(name, level, "", 0, text, (), exc_info))
+        record = package.makeRecord(
+            package.name,
+            logging.ERROR,
+            "",
+            0,
+            str(error) if ours else "the run failed",
+            (),
+            None if ours else (type(error), error, error.__traceback__),
+        )
+        self._handlers[0].handle(record)
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
