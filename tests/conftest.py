@@ -26,6 +26,7 @@ from command import command  # noqa: F401  a fixture
 from gpu_backends import decodes_with_dali_on_gpu
 from hypothesis import settings
 from PIL import Image
+from process_state import find_changes, read_state
 
 import dali_pipes as dp
 from dali_pipes.data.demo import PATTERNS, draw_image
@@ -178,6 +179,15 @@ def pytest_xdist_make_scheduler(config, log):
 
     config.option.loadscopereorder = False  # else the files with the most tests come first
     return Scheduling(config, log)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_changed():
+    """What a test changes of the process, it puts back; `monkeypatch` and `undo` do."""
+    before = read_state()
+    yield
+    if changes := find_changes(before, read_state()):
+        pytest.fail("left changed in the process: " + "; ".join(changes))
 
 
 @pytest.fixture(autouse=True)

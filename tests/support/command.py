@@ -25,6 +25,8 @@ def command(monkeypatch, capsys, tmp_path):
     def run(*words, cwd=None):
         monkeypatch.chdir(cwd or tmp_path)
         monkeypatch.setattr(sys, "argv", ["dali-pipes", *map(str, words)])
+        # a job adds the folder of a program that it is given
+        monkeypatch.setattr(sys, "path", sys.path[:])
         capsys.readouterr()
         try:
             main()

@@ -29,6 +29,8 @@ def cluster():
     nodes = [made.add_node(num_cpus=1) for _ in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", made.address)
+        # else Ray puts a print of its own among Python's builtins, for good
+        patch.setenv("RAY_TQDM_PATCH_PRINT", "0")
         yield made, nodes
     ray.shutdown()
     made.shutdown()
