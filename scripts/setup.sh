@@ -45,12 +45,13 @@ setup() {
   case $1 in *-python3.*) PYTHON=${1#*-} ;; esac
   python=$(find_python) || exit 2
   echo "Setting up $venv with $("$python" --version) (about 9 GB, most of it CUDA libraries; once)" >&2
-  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
+  # each step by `&&`: bash ignores `set -e` where setup itself stands before one
+  if [ ! -x "$venv/bin/python" ]; then "$python" -m venv "$venv" || return; fi
   export VIRTUAL_ENV=$PWD/$venv
-  "$venv/bin/uv" pip install --quiet --compile-bytecode --require-hashes --build-constraints requirements/build.txt --requirement "$lock"
-  "$venv/bin/uv" pip install --quiet --no-deps --build-constraints requirements/build.txt --editable .
-  locked "$lock" >"$stamp"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt &&
+    "$venv/bin/uv" pip install --quiet --compile-bytecode --require-hashes --build-constraints requirements/build.txt --requirement "$lock" &&
+    "$venv/bin/uv" pip install --quiet --no-deps --build-constraints requirements/build.txt --editable . &&
+    locked "$lock" >"$stamp"
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then setup "${1:-base}"; fi

@@ -29,6 +29,8 @@ SIMULATED_CONTRACTS=(
 )
 VARIANTS=(cu13 dali24 python3.12 python3.13)  # those that only a release tries; `all` has newest
 
+# Bash ignores `set -e` in what stands before `&&` or `||`, so functions join their commands by `&&`.
+
 # Runs a command, and says at the end of its output how long it took.
 step() {
   local start=$SECONDS status=0
@@ -38,13 +40,11 @@ step() {
 }
 
 use() {
-  setup "$@"
-  PATH=$PWD/$(environment "$1")/bin:$PATH
+  setup "$@" && PATH=$PWD/$(environment "$1")/bin:$PATH
 }
 
 contracts() (
-  use "dev-$1"
-  step pytest "${CONTRACTS[@]}"
+  use "dev-$1" && step pytest "${CONTRACTS[@]}" || return
   [[ $1 == newest ]] && return  # the simulated GPU refuses versions that it was not tried with
   # nvImageCodec 0.9, which DALI 2.4 has, is refused regions
   [[ $1 == dali24 ]] && SIMULATED_CONTRACTS+=(-k "not regions and not kernels_make")
@@ -91,6 +91,23 @@ image_and_newest() {
   setup dev-newest
 }
 
+SIMULATED="needs_cuda and not gpu_pixels and not release"
+MEMORY_TESTS="gpu/test_memory_on_gpu\|loader/test_cleanup"  # for grep
+
+# What a process holds does not depend on what runs beside it, nor does the memory of a GPU that is
+# simulated in it. One arena of malloc: those of threads that come and go stay in pieces, and memory
+# seems to leak (and what other tests have left in a process is counted as grown).
+simulated_memory() {
+  local files
+  files=$(files_with alone | grep "$MEMORY_TESTS")
+  MALLOC_ARENA_MAX=1 simulated -n 0 -m "$SIMULATED and alone" -k "failed_pipeline" $files &&
+    simulated -n 0 -m "$SIMULATED and alone" -k "not failed_pipeline" $files
+}
+
+simulated_and_newest() {
+  simulated -m "$SIMULATED and not alone" && contracts newest
+}
+
 # The files of tests with a mark: importing all others takes half a minute.
 files_with() {
   grep -rl --include="test_*.py" "mark\.$1" tests
@@ -102,13 +119,8 @@ all() {
   beside book lint
   beside image_and_newest step pytest -m "not alone and not container and not release"
   step pytest -n 0 -m "alone and not release" $(files_with alone)  # they measure what the machine does
-  simulated -m "needs_cuda and not gpu_pixels and not alone and not release"
-  # one arena of malloc: those of threads that come and go stay in pieces, and memory seems to leak
-  # (and what other tests have left in a process is counted as grown)
-  local alone="needs_cuda and not gpu_pixels and alone and not release"
-  MALLOC_ARENA_MAX=1 simulated -n 0 -m "$alone" -k "failed_pipeline" $(files_with alone)
-  simulated -n 0 -m "$alone" -k "not failed_pipeline" $(files_with alone)
-  contracts newest
+  beside simulated_memory simulated_and_newest
+  simulated -n 0 -m "$SIMULATED and alone" $(files_with alone | grep -v "$MEMORY_TESTS")
 }
 
 release() {
