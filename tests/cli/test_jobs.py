@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import logging_kept
 
 from dali_pipes.cli import jobs
 from dali_pipes.cli.command import main
@@ -20,7 +21,8 @@ def command(monkeypatch):
         monkeypatch.setattr(sys, "argv", ["dali-pipes", *words])
         main()
 
-    return go
+    with logging_kept():
+        yield go
 
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])

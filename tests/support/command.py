@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 from hydra import compose
@@ -19,8 +20,6 @@ def command(monkeypatch, capsys, tmp_path):
     """
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.setenv("COLUMNS", "100")
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
 
     def run(*words, cwd=None):
         monkeypatch.chdir(cwd or tmp_path)
@@ -35,7 +34,16 @@ def command(monkeypatch, capsys, tmp_path):
             status = end.code or 0
         return subprocess.CompletedProcess(words, status, *capsys.readouterr())
 
-    yield run
+    with logging_kept():
+        yield run
+
+
+@contextmanager
+def logging_kept():
+    """A block after which logging is as it was; Hydra configures it for a job."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
     root.handlers[:] = handlers
     root.setLevel(level)
 
