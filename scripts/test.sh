@@ -29,7 +29,7 @@ SIMULATED_CONTRACTS=(
 )
 VARIANTS=(cu13 dali24 python3.12 python3.13)  # those that only a release tries; `all` has newest
 
-# Bash ignores `set -e` in what stands before `&&` or `||`, so functions join their commands by `&&`.
+# The functions below join their commands by `&&`: bash ignores `set -e` in a function that is called before one.
 
 # Runs a command, and says at the end of its output how long it took.
 step() {
@@ -94,9 +94,9 @@ image_and_newest() {
 SIMULATED="needs_cuda and not gpu_pixels and not release"
 MEMORY_TESTS="gpu/test_memory_on_gpu\|loader/test_cleanup"  # for grep
 
-# What a process holds does not depend on what runs beside it, nor does the memory of a GPU that is
-# simulated in it. One arena of malloc: those of threads that come and go stay in pieces, and memory
-# seems to leak (and what other tests have left in a process is counted as grown).
+# What a process holds does not depend on what runs beside it, nor does the memory of a GPU that is simulated in it. One arena of malloc:
+# those of threads that come and go stay in pieces, and memory seems to leak (and what other tests have left in a process is counted as
+# grown).
 simulated_memory() {
   local files
   files=$(files_with alone | grep "$MEMORY_TESTS")
