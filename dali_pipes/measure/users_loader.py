@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from dali_pipes.adapters.from_torch.conversion import Conversion
@@ -110,7 +110,9 @@ def of_work(config: Config, work: Mapping[str, Any]) -> Config:
 
 def print_steps(steps: Sequence[Step], console: Console) -> None:
     """Prints the table of what carries out each step of a DataLoader."""
-    table = Table("your step", "is carried out by", box=box.SIMPLE)
+    # a word that is wider than its column, such as the name of an enum, is broken and not cut off
+    headings = ("your step", "is carried out by")
+    table = Table(*(Column(heading, overflow="fold") for heading in headings), box=box.SIMPLE)
     for step in steps:
         table.add_row(
             Text(step.text), Text(step.by, "red" if step.by.startswith("REFUSED") else "")
