@@ -15,19 +15,21 @@ import torch
 from PIL import Image, ImageFile
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
-# libraries set variables when they are first imported, and jobs when they start, if nobody else has
-KNOWN = set(os.environ) - {"PYTEST_CURRENT_TEST"}
+# libraries add builtins and variables when they are first imported, and jobs variables when they
+# start, if nobody else has
+BUILTINS = set(vars(builtins)) - {"_"}
+VARIABLES = set(os.environ) - {"PYTEST_CURRENT_TEST"}
 MISSING = "missing"
 
 
 def read_state() -> dict:
     """By name; values are compared by `==`."""
     return {
-        **{f"builtins.{name}": value for name, value in vars(builtins).items() if name != "_"},
+        **{f"builtins.{name}": getattr(builtins, name, MISSING) for name in BUILTINS},
         **{
             f"os.environ[{name!r}]": value
             for name, value in os.environ.items()
-            if name in KNOWN or name.startswith("DALI_PIPES")
+            if name in VARIABLES or name.startswith("DALI_PIPES")
         },
         **{f"signal.{number.name}": signal.getsignal(number) for number in SIGNALS},
         "Path.cwd()": Path.cwd(),
