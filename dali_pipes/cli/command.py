@@ -7,7 +7,9 @@
 
 import difflib
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from importlib.metadata import version
 
@@ -107,9 +109,15 @@ def function_option(word: str) -> str:
 
 
 def _overview() -> str:
-    lines = [f"    {name:<10} {_summary(job)}" for name, job in JOBS.items()]
+    width = min(100, shutil.get_terminal_size((100, 0)).columns)
+    lines = [
+        textwrap.fill(
+            _summary(job), width, initial_indent=f"    {name:<10} ", subsequent_indent=" " * 15
+        )
+        for name, job in JOBS.items()
+    ]
     head = "dali-pipes JOB [OPTION=VALUE …]; dali-pipes JOB --help explains a job and its options."
-    return "\n".join([head, "", *lines])
+    return "\n".join([textwrap.fill(head, width), "", *lines])
 
 
 def _summary(job: Callable[..., None]) -> str:

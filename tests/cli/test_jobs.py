@@ -26,12 +26,22 @@ def command(monkeypatch):
 
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
-def test_help_lists_every_job_in_a_line(command, capsys, words):
+def test_help_lists_every_job_in_a_line(command, capsys, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "100")
     command(*words)
     head, _, *lines = capsys.readouterr().out.splitlines()
     assert head.startswith("dali-pipes JOB ")
     assert [line.split()[0] for line in lines] == list(jobs.JOBS)
     assert all(line.startswith("    ") and line[-1] in ".?" and len(line) <= 100 for line in lines)
+
+
+def test_a_narrow_terminal_has_no_line_that_it_breaks(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    command("--help")
+    _, _, jobs_of = capsys.readouterr().out.partition("\n\n")
+    assert max(map(len, jobs_of.splitlines())) <= 80
+    names = [line.split()[0] for line in jobs_of.splitlines() if line[4] != " "]
+    assert names == list(jobs.JOBS)
 
 
 @pytest.mark.parametrize(

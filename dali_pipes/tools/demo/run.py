@@ -15,7 +15,8 @@ class DemoConfig:
     Attributes:
         objects: makes pictures of shapes with boxes, keypoints, outlines, masks and captions
             instead of images with one class each.
-        train, val: number of images.
+        train: number of training images.
+        val: number of validation images.
         seed: for what is drawn; the same numbers and seed make the same files.
         out: folder for the set; one that is there already is left as it is.
     """

@@ -6,6 +6,7 @@ they follow its light or dark colors; `standalone` makes a chart a file of its o
 
 import io
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,12 +68,15 @@ def svg(name: str, draw: Callable[[Axes], None], height: float) -> str:
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure.subplots())
         out = io.StringIO()
-        figure.savefig(
-            out,
-            format="svg",
-            transparent=True,
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
+        with warnings.catch_warnings():
+            # the reader's browser writes the letters, and has fonts of its own
+            warnings.filterwarnings("ignore", "Glyph .* missing from")
+            figure.savefig(
+                out,
+                format="svg",
+                transparent=True,
+                metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+            )
 
     text = out.getvalue()
     # what only a file of its own needs; without a fixed size it scales with the column

@@ -10,6 +10,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes.backends.base import Batch
 from dali_pipes.tools.drawing import fonts
+from dali_pipes.tools.drawing.svg import svg
 from dali_pipes.tools.preview.run import draw
 from dali_pipes.tools.scan.picture import save_picture
 
@@ -108,6 +109,11 @@ def test_a_picture_of_a_scan_lacks_no_letter(installed, tmp_path, letters, endin
     note = save_picture(manifest, tmp_path / f"picture.{ending}")
     assert note == fonts.find_fonts(CHINESE).note(manifest.classes)
     assert bool(note) == (not letters)
+
+
+def test_a_chart_of_a_page_leaves_the_letters_to_the_browser():
+    drawn = svg("chart", lambda axes: axes.set_title("猫"), 2)
+    assert "猫</text>" in drawn
 
 
 def test_a_font_that_matplotlib_does_not_know_yet_is_told_to_it(installed):
