@@ -236,9 +236,19 @@ def _compute(name: str, metric: Any) -> dict[str, Tensor]:
             found = {key: value for part in parts for key, value in part.items()}
     if not isinstance(found, dict):
         found = {name: found}
-    return {
-        key: value if isinstance(value, Tensor) else _on_cpu(value) for key, value in found.items()
-    }
+    return {key: _to_number(key, value) for key, value in found.items()}
+
+
+def _to_number(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return _on_cpu(float(value))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"the metric {name} that evaluate() returns is {type(value).__name__} and no number, "
+            "as of a curve; return a metric that is a number, or one for each class"
+        ) from None
 
 
 def _on_cpu(value: float) -> Tensor:

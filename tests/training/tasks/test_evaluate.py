@@ -11,6 +11,7 @@ from later import later
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics.classification import BinaryROC
 
 import dali_pipes as dp
 from dali_pipes.errors import ConfigError
@@ -207,6 +208,17 @@ def test_what_some_batches_do_not_have_is_of_the_images_of_the_others():
         return {"all": 1.0} | ({"small": batch.labels} if batch.labels.max() < 8 else {})
 
     assert own(measured).values == pytest.approx({"all": 1, "small": 3.5})
+
+
+def test_a_curve_is_no_measurement():
+    def measured(task, batch):
+        task.curve.update(batch.labels.sigmoid(), batch.labels.long() % 2)
+        return {"curve": task.curve}
+
+    task, numbers = Own(measured), torch.arange(4.0)
+    task.curve = BinaryROC()
+    with pytest.raises(ConfigError, match=r"the metric curve .* is tuple and no"):
+        evaluate(task, batches(numbers[:, None], numbers, 2), launching.launch("fp32"))
 
 
 def test_a_rank_without_an_image_takes_part_with_empty_tensors(monkeypatch):
