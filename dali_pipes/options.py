@@ -13,6 +13,7 @@ annotation and by the check that `option` gave it (checks.py). A public function
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, field, fields
 from difflib import get_close_matches
@@ -197,6 +198,17 @@ def refuse_unknown(
             if unknown in elsewhere
             else f"{text}{propose_name(unknown, known)}"
         )
+
+
+def quote(text: str) -> str:
+    """Returns the text in the quotes of the command line's grammar, which is Hydra's.
+
+    In them backslashes count as an escape only before a quote, the closing one included, so only
+    those are doubled.
+    """
+    escaped = re.sub(r'(\\*)(")', r"\1\1\\\2", text)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
+    return f'"{escaped}"'
 
 
 def propose_name(name: str, known: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from dali_pipes.errors import ConfigError
+from dali_pipes.options import quote
 
 # returns the value that Hydra reads from a text, or raises ConfigError
 Parse = Callable[[str], Any]
@@ -20,6 +21,8 @@ _FUNCTION = re.compile(r"(choice|glob|range|interval|shuffle|sort|tag|extend_lis
 # ~ or ~name as a whole first part of a path, where a path can begin
 _HOME = re.compile(r"(^|[\[{,'\"=])(~[a-z_][\w-]*|~)(?=$|[/,\]}'\"])")
 _COMMA = re.compile(r",(?![^{}]*\})")  # outside of braces; within them it is part of a pattern
+# a whole part of a list in quotes
+_QUOTED = re.compile(r"""\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')\s*(?=,|$)""")
 _NO_PATHS = ("data.filter",)  # an expression: text that is no path, and may have ~ and commas
 
 
@@ -70,10 +73,21 @@ def spell(word: str, texts: dict[str, bool], sweeps: bool, parse: Parse) -> str:
         and text.endswith("]")
         and not _is_understood(text, parse)
     ):
-        parts = [_spell_text(part.strip(), parse) for part in _COMMA.split(text[1:-1])]
+        parts = [_spell_text(part.strip(), parse) for part in _split_list(text[1:-1])]
         return f"{name}=[{','.join(parts)}]"
 
     return f"{name}={_spell_value(text, parse)}"
+
+
+def _split_list(text: str) -> Iterator[str]:
+    """Yields the parts of a list; commas in quotes and braces belong to a part."""
+    start = 0
+    while start <= len(text):
+        quoted = _QUOTED.match(text, start)
+        comma = _COMMA.search(text, quoted.end() if quoted else start)
+        end = comma.start() if comma else len(text)
+        yield text[start:end]
+        start = end + 1
 
 
 def expand_home(text: str) -> str:
@@ -82,17 +96,6 @@ def expand_home(text: str) -> str:
     """
     # Path.expanduser raises for an unknown user, and this leaves ~name as it is
     return _HOME.sub(lambda match: match[1] + os.path.expanduser(match[2]), text)  # noqa: PTH111
-
-
-def quote(text: str) -> str:
-    """Returns the text in Hydra's quotes.
-
-    In them backslashes count as an escape only before a quote, the closing one included, so only
-    those are doubled.
-    """
-    escaped = re.sub(r'(\\*)(")', r"\1\1\\\2", text)
-    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
-    return f'"{escaped}"'
 
 
 def _spell_value(text: str, parse: Parse) -> str:

@@ -1,6 +1,8 @@
 """Opens the images of a run, and checks that training and validation have the same labels."""
 
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets.choosing import choose_parts
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.options import quote
 from dali_pipes.training.config import FROM_DATA, NONE, SPLIT, TrainConfig, split_share
 from dali_pipes.training.tasks.build import count_outputs, name_task
 
+# names of classes that need no quotes in a list
+_PLAIN, _VALUES = re.compile(r"[^\W\d][\w.-]*"), {"null", "true", "false", "nan", "inf"}
 _LISTED = 50  # most classes that an error writes out, to be copied to a command line
 
 
@@ -131,7 +136,15 @@ def _align(train: Manifest, val: Manifest) -> str:
     folder = "or add an empty folder for a class that has no image"
     if len(every) > _LISTED:
         return f"data.classes=[…] names the {len(every):,} classes of both, {folder}"
-    return f"data.classes=[{','.join(every)}] gives both the same, {folder}"
+    return f"{spell_classes(every)} gives both the same, {folder}"
+
+
+def spell_classes(names: Sequence[str]) -> str:
+    """The option data.classes as a shell takes it."""
+    plain = [bool(_PLAIN.fullmatch(name)) and name.lower() not in _VALUES for name in names]
+    parts = [name if is_plain else quote(name) for name, is_plain in zip(names, plain, strict=True)]
+    word = f"data.classes=[{','.join(parts)}]"
+    return word if all(plain) else shlex.quote(word)
 
 
 def left_out(manifest: Manifest | None) -> list[dict[str, Any]]:

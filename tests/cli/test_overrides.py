@@ -3,19 +3,23 @@ folder.
 """
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
+from later import later
 from omegaconf import OmegaConf
 
 from dali_pipes.cli.conf import JOBS, texts_of
 from dali_pipes.cli.hydra import expand_homes, spell_word
-from dali_pipes.cli.overrides import expand_home, quote
+from dali_pipes.cli.overrides import expand_home
 from dali_pipes.cli.spelling import nested_options
+from dali_pipes.options import quote
 
+data = later("dali_pipes.training.data")
 PARSER = OverridesParser.create()
 HOME = str(Path.home())
 
@@ -118,6 +122,24 @@ def test_home_in_files_of_options():
         "seed": 3,
         "x": "~/c",
     }
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a", "b.c", "d-e"],
+        ["a=b,[c]", "grün", "red fox", "猫", "🐶 dog"],
+        ["007", "1", "null", "True"],
+        ["it's", 'say "hi", now', "back\\slash", "{x}", "${y}"],
+    ],
+)
+def test_names_of_classes_that_an_error_proposes_can_be_pasted(names):
+    (word,) = shlex.split(data.spell_classes(names))
+    assert [str(each) for each in read(word)] == names
+
+
+def test_commas_in_quotes_separate_no_parts():
+    assert read("""data.classes=["a,ö", 'b,c' ,d'e,猫]""") == ["a,ö", "b,c", "d'e", "猫"]
 
 
 def test_sweeps_keep_their_commas():

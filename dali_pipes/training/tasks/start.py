@@ -11,6 +11,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import views_of
 from dali_pipes.training.config import TrainConfig
+from dali_pipes.training.data import spell_classes
 from dali_pipes.training.network.build import build_network, find_head
 from dali_pipes.training.network.freezing import freeze
 from dali_pipes.training.network.hugging_face import stored_classes
@@ -73,7 +74,7 @@ def _explain_classes(network: nn.Module, manifest: Manifest) -> list[str]:
     if sorted(names) == sorted(manifest.classes):
         raise ConfigError(
             "the folder of model.name has the classes of the images in another order; give both "
-            f"the same: data.classes=[{','.join(names)}]"
+            f"the same: {spell_classes(names)}"
         )
     return [
         f"Note: the head is that of the folder, whose classes are named {names[0]} … {names[-1]}, "
