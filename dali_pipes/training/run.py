@@ -31,6 +31,7 @@ from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import print_json
 from dali_pipes.system.traces import trace
 from dali_pipes.training import checkpoint
+from dali_pipes.training.claim import Claim
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import left_out, open_both, open_untrained
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
@@ -104,9 +105,10 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
             )
         )
     )
-    path = on_all_ranks(fabric, lambda: _find_checkpoint(config, folder))
+    first = fabric.global_rank == 0
 
     with (
+        Claim(folder, (f".{LAST}.*", f".{BEST}.*")) as claim,
         build_loader(
             train_images,
             config.loader,
@@ -124,6 +126,8 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
         Interrupt() as interrupt,
         alive as heartbeat,
     ):
+        on_all_ranks(fabric, lambda: claim.take() if first else None)
+        path = on_all_ranks(fabric, lambda: _find_checkpoint(config, folder))
         resumes = path is not None
         start = on_all_ranks(fabric, lambda: start_task(config, train_images, resumes))
         with _explain_out_of_memory(folder, fabric):
@@ -134,8 +138,9 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
             on_all_ranks(fabric, lambda: _restore(trainer, path, folder, fabric)) if path else []
         )
         on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
+        on_all_ranks(fabric, lambda: claim.take() if first else None)
+        on_all_ranks(fabric, lambda: _refuse_begun(config, folder) if path is None else None)
 
-        first = fabric.global_rank == 0
         loggers = on_all_ranks(
             fabric, lambda: open_loggers(config, folder, trainer.step) if first else []
         )
@@ -225,12 +230,25 @@ def _find_checkpoint(config: TrainConfig, folder: Path) -> Path | None:
     """
     last = folder / LAST
     path = last if config.resume == "auto" else Path(config.resume) if config.resume else None
-    if last.exists() and (path is None or path.absolute().parent != folder.absolute()):
+    is_here = path is not None and path.absolute().parent == folder.absolute()
+    if last.exists() and not is_here:
         raise ConfigError(
             f"{folder} holds a run already; resume it (resume=auto), or choose another folder "
             "with out=DIR"
         )
+    best = folder / BEST
+    if best.exists() and not last.exists() and (not is_here or path == last):
+        raise ConfigError(
+            f"{folder} holds {BEST} of another run, and no {LAST}; go on from it (resume={best}), "
+            "or choose another folder with out=DIR"
+        )
     return None if config.resume == "auto" and not last.exists() else path
+
+
+def _refuse_begun(config: TrainConfig, folder: Path) -> None:
+    # by a run that started at the same moment, and has ended while this one waited for the folder
+    if _find_checkpoint(config, folder):
+        raise ConfigError(f"another run has begun in {folder}; start again to go on with it")
 
 
 def _restore(trainer: Trainer, path: Path, folder: Path, fabric: Any) -> list[str]:

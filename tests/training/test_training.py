@@ -22,6 +22,7 @@ from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.measure.arms import CachedConfig
 from dali_pipes.system.traces import PREFIX
 from dali_pipes.training.checkpoint import CheckpointError
+from dali_pipes.training.claim import Claim
 from dali_pipes.training.config import MixingConfig, ModelConfig, OptimizerConfig, ScheduleConfig
 
 training, trainer = later("dali_pipes.training.run"), later("dali_pipes.training.trainer")
@@ -286,6 +287,47 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(
     ):
         training.train(config(out=str(tmp_path / "other"), epochs=1, optimizer=wild))
     assert (tmp_path / "run/last.pt").read_bytes() == before
+
+
+def test_a_folder_has_one_run_at_a_time(config, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("dali_pipes.training.claim._WAIT_S", 0.0)
+    out = tmp_path / "run"
+    with Claim(out) as other:
+        other.take()  # there is nothing to take yet
+        run(config(epochs=1))
+        for name in (".last.pt.0a1b", ".best.pt.2c3d", ".other"):
+            (out / name).write_bytes(b"killed while it was written")
+        before = (out / "last.pt").read_bytes()
+        other.take()
+        with pytest.raises(ConfigError, match="run: another run is writing there; wait for its"):
+            training.train(config(resume="auto"))
+    assert (out / "last.pt").read_bytes() == before
+    run(config(resume="auto"))
+    assert [each.name for each in out.iterdir() if each.name.startswith(".")] == [".other"]
+
+
+def test_a_run_that_begins_at_the_same_moment_is_left_alone(config, run, tmp_path, monkeypatch):
+    first = config(epochs=1, resume="auto")
+    start = training.start_task
+
+    def another(*given):
+        monkeypatch.setattr("dali_pipes.training.run.start_task", start)
+        training.train(first)
+        return start(*given)
+
+    monkeypatch.setattr("dali_pipes.training.run.start_task", another)
+    with pytest.raises(ConfigError, match="another run has begun in"):
+        training.train(config(resume="auto"))
+    assert len(weights(tmp_path / "run")["history"]) == 1
+
+
+@pytest.mark.parametrize("resume", [None, "auto"])
+def test_the_best_weights_of_a_run_whose_last_are_gone_stay(config, run, tmp_path, resume):
+    run(config(epochs=1))
+    (tmp_path / "run/last.pt").unlink()
+    with pytest.raises(ConfigError, match=r"holds best\.pt of another run, and no last\.pt; go on"):
+        training.train(config(resume=resume))
+    run(config(resume=str(tmp_path / "run/best.pt")))
 
 
 @pytest.mark.parametrize("kind", ["freeze", "lr_scale", "optimizer"])
