@@ -236,3 +236,45 @@ def test_a_network_learns_to_remove_noise(tmp_path, capsys):
     learns(
         capsys, "restoration", tmp_path / "pairs.csv", size=32, batch_size=8, epochs=4, share=0.9
     )
+
+
+def test_the_network_of_ffcv_blurs_where_it_strides_and_adds_mirrored_logits():
+    made = runpy.run_path(str(EXAMPLES / "ffcv/resnet.py"))
+    network = made["make"](4, arch="resnet18")
+    blurred = [name for name, each in network.named_modules() if isinstance(each, made["BlurPool"])]
+    places = [f"layer{at}.0.{name}" for at in (2, 3, 4) for name in ("conv1", "downsample.0")]
+    assert blurred == [f"network.{place}" for place in places]
+
+    # the blur leaves a constant as it is, but for the border, and a dot becomes the filter
+    conv = torch.nn.Conv2d(16, 16, 1, stride=2, groups=16, bias=False)
+    torch.nn.init.ones_(conv.weight)
+    dot = torch.zeros(1, 16, 9, 9)
+    dot[:, :, 4, 4] = 16
+    assert made["BlurPool"](conv)(dot)[0, 5, 1:4, 1:4].tolist() == [[0, 0, 0], [0, 4, 0], [0, 0, 0]]
+    dot = dot.roll((1, 1), (2, 3))
+    assert made["BlurPool"](conv)(dot)[0, 5, 2:4, 2:4].tolist() == [[1, 1], [1, 1]]
+
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        network.eval()
+        assert torch.allclose(network(images), network(images.flip(3)), atol=1e-5)
+        one = network.network(images)
+        assert not torch.allclose(network(images), 2 * one, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_network_of_ffcv_trains_in_its_recipe(command, photographs, tmp_path):
+    ran = command(
+        *("train", "experiment=progressive", f"data.train={photographs.root}"),
+        *(f"model.function={EXAMPLES / 'ffcv/resnet.py'}:make", "model.options={arch: resnet18}"),
+        *(
+            "validation=split:0.3",
+            "loader=dali_cpu",
+            "transform.size=64",
+            "transform.sizes={1: 96}",
+        ),
+        *("eval_transform.size=64", "eval_transform.resize=73", "precision=fp32", "epochs=2"),
+        *("batch_size=8", "warmup_epochs=1", f"out={tmp_path / 'run'}"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert len(weights(tmp_path / "run")["history"]) == 2
