@@ -311,7 +311,7 @@ class Loader(RefusesMisuse):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "a loader cannot be pickled or copied, for it has threads; build one in the "
+            "a loader cannot be pickled or copied, because it has threads; build one in the "
             "process that uses it"
         )
 

@@ -433,7 +433,9 @@ class IterableLoader(RefusesMisuse):
         )
 
     def __reduce__(self) -> Any:
-        raise TypeError("a loader cannot be pickled or copied, for it has threads and processes")
+        raise TypeError(
+            "a loader cannot be pickled or copied, because it has threads and processes"
+        )
 
     def __enter__(self) -> Self:
         return self
