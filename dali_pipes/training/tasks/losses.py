@@ -65,9 +65,7 @@ def build_loss(config: TaskConfig, task: str, smoothing: float, manifest: Manife
         weights["pos_weight"] = _weights("pos_weight", config.pos_weight, task, manifest)
 
     functions: dict[tuple[str, str], Callable[..., Tensor]] = {
-        ("classification", "cross_entropy"): _with(
-            functional.cross_entropy, label_smoothing=smoothing
-        ),
+        ("classification", "cross_entropy"): _with(_cross_entropy, label_smoothing=smoothing),
         ("classification", "focal"): _with(_softmax_focal, gamma=config.focal_gamma),
         ("classification", "bce"): _with(
             _bce_of_classes, smoothing=smoothing, threshold=config.target_threshold
@@ -134,6 +132,22 @@ def _one_hot(labels: Tensor, like: Tensor) -> Tensor:
     if labels.ndim == 2:
         return labels
     return functional.one_hot(labels, like.shape[1]).to(like.dtype)
+
+
+def _cross_entropy(
+    scores: Tensor, labels: Tensor, *, label_smoothing: float, weight: Tensor | None = None
+) -> Tensor:
+    """PyTorch's, but 0 where the classes of all images of the batch have the weight 0: its mean is
+    0/0 there.
+    """
+    # the mean of mixed labels is over images
+    if weight is None or labels.ndim == 2:
+        return functional.cross_entropy(scores, labels, weight, label_smoothing=label_smoothing)
+    total = weight[labels].sum()
+    loss = functional.cross_entropy(
+        scores, labels, weight, reduction="sum", label_smoothing=label_smoothing
+    )
+    return loss * (total > 0) / total.where(total > 0, 1)
 
 
 def _softmax_focal(

@@ -53,6 +53,15 @@ def test_cross_entropy_is_pytorchs(labels, smoothing):
     )
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_batch_of_classes_without_weight_has_no_loss_and_no_gradient(smoothing):
+    """PyTorch's mean is 0/0 there, and the run would end as one whose rate is too high."""
+    loss = build_loss(TaskConfig(class_weights=[0, 1, 1, 0]), "classification", smoothing, ONE_EACH)
+    scores = SCORES[:2].clone().requires_grad_()
+    loss(scores, torch.tensor([0, 3])).backward()
+    assert loss(scores, torch.tensor([0, 3])) == 0 and not scores.grad.any()
+
+
 @pytest.mark.parametrize("threshold", [None, 0.2])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_bce_of_classes_is_timms(smoothing, threshold):
