@@ -18,11 +18,12 @@ class Claim:
 
     Args:
         folder: of the run; it may be made later.
+        elsewhere: the option that names another folder.
         temporary: patterns of files that a run leaves there if it is killed while it writes them.
     """
 
-    def __init__(self, folder: Path, temporary: tuple[str, ...] = ()):
-        self._folder, self._temporary = folder, temporary
+    def __init__(self, folder: Path, elsewhere: str, temporary: tuple[str, ...] = ()):
+        self._folder, self._elsewhere, self._temporary = folder, elsewhere, temporary
         self._lock: int | None = None
 
     def take(self) -> None:
@@ -38,7 +39,7 @@ class Claim:
             if time.monotonic() > end:
                 raise ConfigError(
                     f"{self._folder}: another run is writing there; wait for its end, or choose "
-                    "another folder with out=DIR"
+                    f"another folder with {self._elsewhere}"
                 )
             time.sleep(0.1)
 

@@ -97,6 +97,7 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
     train_images, val = on_all_ranks(fabric, lambda: open_both(config))
     on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device))
 
+    elsewhere = "hydra.sweep.dir=DIR" if folder else "out=DIR"
     # rank 0 chooses for all: the default name holds its clock's time
     folder = Path(
         fabric.broadcast(
@@ -108,7 +109,7 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
     first = fabric.global_rank == 0
 
     with (
-        Claim(folder, (f".{LAST}.*", f".{BEST}.*")) as claim,
+        Claim(folder, elsewhere, (f".{LAST}.*", f".{BEST}.*")) as claim,
         build_loader(
             train_images,
             config.loader,
@@ -127,7 +128,7 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
         alive as heartbeat,
     ):
         on_all_ranks(fabric, lambda: claim.take() if first else None)
-        path = on_all_ranks(fabric, lambda: _find_checkpoint(config, folder))
+        path = on_all_ranks(fabric, lambda: _find_checkpoint(config, folder, elsewhere))
         resumes = path is not None
         start = on_all_ranks(fabric, lambda: start_task(config, train_images, resumes))
         with _explain_out_of_memory(folder, fabric):
@@ -139,7 +140,7 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
         )
         on_all_ranks(fabric, lambda: folder.mkdir(parents=True, exist_ok=True))
         on_all_ranks(fabric, lambda: claim.take() if first else None)
-        on_all_ranks(fabric, lambda: _refuse_begun(config, folder) if path is None else None)
+        on_all_ranks(fabric, lambda: _refuse_begun(folder) if path is None else None)
 
         loggers = on_all_ranks(
             fabric, lambda: open_loggers(config, folder, trainer.step) if first else []
@@ -222,8 +223,11 @@ def _check_search(monitor: Monitor, search: str | None) -> None:
         )
 
 
-def _find_checkpoint(config: TrainConfig, folder: Path) -> Path | None:
+def _find_checkpoint(config: TrainConfig, folder: Path, elsewhere: str) -> Path | None:
     """Returns the checkpoint to resume from, or None for a fresh start.
+
+    Args:
+        elsewhere: the option that names another folder.
 
     Raises:
         ConfigError: the folder holds another run, which would be overwritten.
@@ -234,20 +238,20 @@ def _find_checkpoint(config: TrainConfig, folder: Path) -> Path | None:
     if last.exists() and not is_here:
         raise ConfigError(
             f"{folder} holds a run already; resume it (resume=auto), or choose another folder "
-            "with out=DIR"
+            f"with {elsewhere}"
         )
     best = folder / BEST
     if best.exists() and not last.exists() and (not is_here or path == last):
         raise ConfigError(
             f"{folder} holds {BEST} of another run, and no {LAST}; go on from it (resume={best}), "
-            "or choose another folder with out=DIR"
+            f"or choose another folder with {elsewhere}"
         )
     return None if config.resume == "auto" and not last.exists() else path
 
 
-def _refuse_begun(config: TrainConfig, folder: Path) -> None:
+def _refuse_begun(folder: Path) -> None:
     # by a run that started at the same moment, and has ended while this one waited for the folder
-    if _find_checkpoint(config, folder):
+    if (folder / LAST).exists():
         raise ConfigError(f"another run has begun in {folder}; start again to go on with it")
 
 

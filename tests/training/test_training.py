@@ -292,7 +292,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(
 def test_a_folder_has_one_run_at_a_time(config, run, tmp_path, monkeypatch):
     monkeypatch.setattr("dali_pipes.training.claim._WAIT_S", 0.0)
     out = tmp_path / "run"
-    with Claim(out) as other:
+    with Claim(out, "out=DIR") as other:
         other.take()  # there is nothing to take yet
         run(config(epochs=1))
         for name in (".last.pt.0a1b", ".best.pt.2c3d", ".other"):
@@ -357,6 +357,8 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
     run(config(epochs=1))
     with pytest.raises(ConfigError, match="holds a run already; resume it"):
         training.train(config())
+    with pytest.raises(ConfigError, match=r"choose another folder with hydra\.sweep\.dir=DIR"):
+        training.train(config(out=None), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"set hydra\.sweep\.dir=DIR instead"):
         training.train(config(), tmp_path / "sweep/0")
     with pytest.raises(ConfigError, match="this loader is for benchmarks only"):
