@@ -37,8 +37,11 @@ def save(state: dict[str, Any], path: Path) -> None:
             torch.save({"format": FORMAT, **state}, file)
     except (OSError, RuntimeError) as error:  # PyTorch's writer raises RuntimeError on a full disk
         kept = f"; {path} is unchanged" if path.exists() else ""
+        # what its writer says of a write that is cut short: caffe2/serialize/inline_container.cc
+        is_short = "unexpected pos" in str(error)
+        reason = "the disk took only a part of it, and may be full" if is_short else _reason(error)
         raise CheckpointError(
-            f"{path}: the checkpoint could not be written ({_reason(error)}){kept}"
+            f"{path}: the checkpoint could not be written ({reason}){kept}"
         ) from None
 
 

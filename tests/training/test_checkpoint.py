@@ -49,6 +49,7 @@ def test_a_full_disk_leaves_the_last_good_one(tmp_path):
     assert done.stdout.startswith("CheckpointError") and "could not be written" in done.stdout, (
         done.stderr
     )
+    assert "(the disk took only a part of it, and may be full)" in done.stdout
     assert f"{tmp_path / 'last.pt'} is unchanged" in done.stdout
     assert torch.equal(load(tmp_path / "last.pt")["weights"]["a"], STATE["weights"]["a"])
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
