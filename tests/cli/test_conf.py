@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import logging_kept
 
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.torch.config import TorchConfig
@@ -48,7 +49,8 @@ def composed(monkeypatch):
         hydra.run("preview", found.append, "")
         return found[0]
 
-    return go
+    with logging_kept():
+        yield go
 
 
 @pytest.mark.parametrize("how", [["--conf", "../mine"], ["--conf=../mine"], []])
