@@ -39,9 +39,10 @@ if __name__ == "__main__":
     with exit_on_signals():
         # which ends before the measurement does
         thread = threading.Thread(target=measure, args=(sys.argv[1], kept))
-        thread.start()
-        thread.join()
+        # a signal may come before the thread that printed the pids has ended
         try:
+            thread.start()
+            thread.join()
             time.sleep(600)
         finally:
             for each in kept:

@@ -61,15 +61,22 @@ def test_a_machine_that_does_not_see_the_images_ends_the_run_by_name(
         prepared(image_folder, tmp_path / "out", to="shards", engine="ray")
 
 
-def test_a_lost_node_loses_nothing(cluster, large_folder, tmp_path):
+@pytest.fixture
+def own_handler():
+    """A handler of SIGTERM, as a program may have one."""
+
+    def handler(*_):
+        raise SystemExit
+
+    before = signal.signal(signal.SIGTERM, handler)
+    yield handler
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_lost_node_loses_nothing(cluster, own_handler, large_folder, tmp_path):
     made, nodes = cluster
     options = {"to": "shards", "resize": 200, "shard_mib": 1}
     shards, alive = tmp_path / "out/train", []
-
-    def own_handler(*_):
-        raise SystemExit
-
-    signal.signal(signal.SIGTERM, own_handler)
 
     def kill():
         while len(list(shards.glob("*.tar"))) < 2:
