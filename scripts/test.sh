@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What must hold before a change goes in. Sets up .venv first, if it is not there.
-#   bash scripts/test.sh                # lint, types, the book, and the tests of everything users rely on: minutes
+#   bash scripts/test.sh                # lint, types, the book, and the quick tests of everything users rely on: minutes
 #   bash scripts/test.sh -k plan        # only pytest, with these arguments, in one process; -n logical takes all cores
 #   bash scripts/test.sh book           # only the book of docs/, into book/
 #   bash scripts/test.sh all            # with what is slow by nature: whole programs, pages in a browser, SLURM, the container image,
@@ -132,6 +132,6 @@ release() {
 case ${1:-} in
   cu13 | dali24 | newest | python3.*) contracts "$1" ;;
   all | release | book) use dev && "$1" ;;
-  "") use dev && lint && book && step pytest && simulated_soon ;;
+  "") use dev && beside book lint && step pytest --few 2 && simulated_soon ;;
   *) use dev && pytest -n 0 "$@" ;;
 esac

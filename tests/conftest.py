@@ -23,6 +23,7 @@ import pytest
 import torch
 from checkout import checkout  # noqa: F401  a fixture
 from command import command  # noqa: F401  a fixture
+from few import choose_few
 from gpu_backends import decodes_with_dali_on_gpu
 from hypothesis import settings
 from PIL import Image
@@ -33,7 +34,8 @@ from dali_pipes.data.demo import PATTERNS, draw_image
 
 # 1: tests that need a GPU fail without one, 0: they are skipped; else left out
 WITHOUT_CUDA = os.environ.get("FAIL_WITHOUT_CUDA")
-LEFT_OUT = pytest.StashKey[int]()
+LEFT_OUT, NOT_CHOSEN = pytest.StashKey[int](), pytest.StashKey[int]()
+COUNTED = (LEFT_OUT, NOT_CHOSEN)
 STATUS = pytest.StashKey[int]()
 RUNNING = pytest.StashKey[ModuleType]()
 TESTS = str(Path(__file__).parent)
@@ -55,7 +57,16 @@ with contextlib.suppress(ImportError):
     absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
+def pytest_addoption(parser):
+    parser.addoption(
+        "--few",
+        type=int,
+        metavar="COUNT",
+        help="of tests that are marked few, run only COUNT parameter sets",
+    )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     for item in items:
         # an address is another one in each of xdist's workers, which must name the same tests
@@ -64,13 +75,19 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("compares_pixels") and decodes_with_dali_on_gpu(item):
             item.add_marker("gpu_pixels")
     _longest_files_first(items)
-    if torch.cuda.is_available() or WITHOUT_CUDA is not None:
-        return
-    on_gpu = [item for item in items if item.get_closest_marker("needs_cuda")]
-    items[:] = [item for item in items if not item.get_closest_marker("needs_cuda")]
-    config.stash[LEFT_OUT] = len(on_gpu)
+    if not torch.cuda.is_available() and WITHOUT_CUDA is None:
+        on_gpu = [item for item in items if item.get_closest_marker("needs_cuda")]
+        items[:] = [item for item in items if not item.get_closest_marker("needs_cuda")]
+        config.stash[LEFT_OUT] = len(on_gpu)
+
+    yield  # here pytest looks at the marks
+
+    if count := config.option.few:
+        chosen = choose_few(items, count)
+        config.stash[NOT_CHOSEN] = len(items) - len(chosen)
+        items[:] = chosen
     if hasattr(config, "workeroutput"):
-        config.workeroutput["left_out"] = len(on_gpu)
+        config.workeroutput["left_out"] = [config.stash.get(key, 0) for key in COUNTED]
 
 
 def pytest_collection_finish():
@@ -129,7 +146,9 @@ def _longest_files_first(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+    counts = getattr(node, "workeroutput", {}).get("left_out", (0, 0))
+    for key, count in zip(COUNTED, counts, strict=True):
+        node.config.stash[key] = count
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -137,6 +156,8 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(
             f"{count} tests left out: no GPU here (FAIL_WITHOUT_CUDA=1 makes them fail)"
         )
+    if count := config.stash.get(NOT_CHOSEN, 0):
+        terminalreporter.write_line(f"{count} parameter sets left out: --few")
 
 
 def pytest_runtest_setup(item):

@@ -243,6 +243,7 @@ def test_the_house_has_few_rooms():
     assert entries == {*files, *FLOORS[3:]}
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_no_tool():
     """What a training program does not use costs it no time and cannot break it."""
     code = (

@@ -142,6 +142,7 @@ def given(word, job):
     return f"{name}={own if own.startswith(('[', '{')) else own.split(',')[0]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name, page in zip(NAMES, PAGES, strict=True) if list(commands(page))]
 )

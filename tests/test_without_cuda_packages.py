@@ -88,6 +88,7 @@ def without(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_loaders_that_need_neither_work_and_the_others_name_the_extra(without, image_folder):
     said = without("-c", LOADERS, image_folder)
     assert said["dali"].startswith("the backend dali needs a package that is missing (No module")

@@ -152,6 +152,7 @@ def build_loader(manifest):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["accelerate", "ddp"])
 def test_the_example(library, image_folder, tmp_path):
     main = example(library)

@@ -94,6 +94,7 @@ def test_programs_are_the_same_on_both_backends_with_workers(files, program, wor
         assert_equal(expected[0], expected[len(expected) // 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_batch_has_the_old_structure(files, program):
     dataset = PROGRAMS[program](*files)
@@ -125,6 +126,7 @@ def test_ranks_share_what_one_process_loads(files, ranks):
             assert (joined - pictures).abs().mean() < 0.1 / 255
 
 
+@pytest.mark.slow
 def test_a_resume_goes_on_anywhere(files):
     dataset = Triplet(*files)
     whole = batches(convert(old(dataset)), epochs=3)
@@ -193,6 +195,7 @@ def test_evaluations_are_equal(files):
             assert images.shape == others.shape
 
 
+@pytest.mark.slow
 def test_a_program_with_one_picture_is_what_from_torch_makes(files):
     """The same crops and pixels as without every_epoch, for the same seed."""
 
@@ -207,6 +210,7 @@ def test_a_program_with_one_picture_is_what_from_torch_makes(files):
         assert_equal(one, other)
 
 
+@pytest.mark.slow
 def test_frames_have_one_crop(files):
     """A clip of one frame eight times is eight equal pictures."""
 
@@ -246,6 +250,7 @@ def test_the_programs_own_random_states_stay(files):
     assert state() == expected
 
 
+@pytest.mark.slow
 def test_a_collate_function_of_its_own(files):
     def collate(samples):
         pictures, numbers = zip(*samples, strict=True)
@@ -265,6 +270,7 @@ def test_a_collate_function_of_its_own(files):
         assert one["drawn"] == two["drawn"]
 
 
+@pytest.mark.slow
 def test_a_weighted_sampler_and_a_subset(files):
     dataset = UnalignedPair(*files)
     weights = [1.0, 0, 0, 0, 0, 0, 2.0]
@@ -278,6 +284,7 @@ def test_a_weighted_sampler_and_a_subset(files):
     assert batch["A_paths"] == [dataset.paths[at] for at in (2, 3, 5, 6)]
 
 
+@pytest.mark.slow
 def test_repeated_samples_differ(files):
     """A sampler with replacement: each time the sample has random numbers of its own."""
 
@@ -293,6 +300,7 @@ def test_repeated_samples_differ(files):
         assert len(torch.cat([each[1] for each in found]).unique()) == 40
 
 
+@pytest.mark.slow
 def test_many_tensors_a_sample_need_no_descriptors(files):
     class Small(Files):
         def __len__(self):
@@ -337,6 +345,7 @@ def test_containers_are_not_made_anew(files):
     assert [row for batch in found for row in batch] == [(at + 1, at, []) for at in range(12)]
 
 
+@pytest.mark.slow
 def test_caches_of_tables_stay(files):
     """Only caches of pictures are emptied; this one would be read anew for each sample."""
     calls = []
@@ -356,6 +365,7 @@ def test_caches_of_tables_stay(files):
     assert len(calls) < 60
 
 
+@pytest.mark.slow
 def test_the_programs_data_set_stays_as_it_was(files):
     """What a data set keeps from sample to sample would come from noise."""
     dataset = Remembering(*files)
@@ -363,6 +373,7 @@ def test_the_programs_data_set_stays_as_it_was(files):
     assert dataset.sizes == {}
 
 
+@pytest.mark.slow
 def test_two_loaders_in_two_threads(files):
     """Both run their items in this process, and nothing stays patched."""
     code, found = Image.open.__code__, []
@@ -422,6 +433,7 @@ def test_gray_pictures(files):
         assert images.shape == (4, 1, 16, 16)
 
 
+@pytest.mark.slow
 def test_pictures_as_bytes_in_memory(files):
     """Encoded bytes that are in no file of their own go to the backend as they are."""
 
@@ -613,6 +625,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
 def test_what_cannot_be_exact_is_refused_by_name(files, kind):
     with pytest.raises(NotConvertibleError, match=REFUSED[kind]):
@@ -630,6 +643,7 @@ LATER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LATER, ids=lambda kind: kind.__name__)
 def test_what_few_samples_show_is_seen(files, kind):
     """When it is converted, if these are among those that are tried, or in the epoch."""
@@ -644,6 +658,7 @@ def test_state_on_which_nothing_depends_is_allowed(files):
         assert set(paths) <= set(dataset.paths)
 
 
+@pytest.mark.slow
 def test_a_sample_that_does_something_else_stops_the_epoch(files):
     class Rare(Files):
         def __len__(self):
@@ -689,6 +704,7 @@ def test_it_is_proposed_where_samples_are_random(files, program):
         dp.from_torch(old(PROGRAMS[program](*files)), PLAIN, device="cpu")
 
 
+@pytest.mark.slow
 def test_captions_are_all_drawn(files):
     dataset = PROGRAMS["captions"](*files)
     seen = {text for batch in batches(convert(old(dataset)), epochs=20) for text in batch[1]}

@@ -74,6 +74,7 @@ def images_of(manifest, transform, config, ids):
         return next(iter(loader)).images
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", composes.EVALUATION)
 def test_evaluation_has_the_pixels_of_the_old_transform(name, dataset, manifest):
     live, reading = read(composes.EVALUATION[name])
@@ -336,6 +337,7 @@ def timm_transforms():
     return transforms
 
 
+@pytest.mark.slow
 def test_nothing_random_moves_and_nothing_is_changed(dataset):
     training = datasets.ImageFolder(
         dataset.root, composes.tensor_end(v1.RandomResizedCrop(32), v1.RandomHorizontalFlip())
@@ -362,6 +364,7 @@ def test_nothing_random_moves_and_nothing_is_changed(dataset):
     assert states() == before
 
 
+@pytest.mark.slow
 def test_a_weighted_sampler_becomes_weights(dataset):
     weights = [0.0] * 30 + [1.0, 2, 3, 4, 5, 6, 7]
     old = DataLoader(dataset, 8, sampler=WeightedRandomSampler(weights, 100))
@@ -411,6 +414,7 @@ def test_timms_repeated_augmentation(dataset, ranks):
         )
 
 
+@pytest.mark.slow
 def test_epochs_follow_set_epoch_as_the_samplers_do(dataset):
     sampler = DistributedSampler(dataset, 1, 0, seed=7)
     loader = dp.from_torch(
@@ -430,6 +434,7 @@ def test_epochs_follow_set_epoch_as_the_samplers_do(dataset):
     assert epoch() == epochs[0]
 
 
+@pytest.mark.slow
 def test_a_resume_goes_on_also_if_the_epoch_is_set_again(dataset):
     def make():
         return dp.from_torch(
@@ -485,6 +490,7 @@ def test_subsets_and_joined_sets(dataset):
 
 
 # timm leaves them open
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:unclosed file", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -709,6 +715,7 @@ def test_files_that_would_be_left_out_are_named(tmp_path):
         Conversion.of(loader)
 
 
+@pytest.mark.slow
 def test_tiny_images_and_tiny_crops(tmp_path):
     """Too few pixels to see where a crop was."""
     (tmp_path / "a").mkdir()
@@ -738,6 +745,7 @@ def test_numbers_of_normalize(dataset):
         assert transform.mean == (0.5,) * 3 and transform.std == (0.25,) * 3
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("label", [True, "cat", -1, np.int64(3)])
 def test_labels_that_are_no_class_numbers(dataset, label):
     other = datasets.ImageFolder(dataset.root, EVAL)
@@ -765,12 +773,14 @@ def test_the_comparison_looks_at_dtypes(dataset, monkeypatch):
         dp.from_torch(DataLoader(other), dp.TorchConfig(num_workers=0), **CPU)
 
 
+@pytest.mark.slow
 def test_the_scan_is_kept(dataset, tmp_path, monkeypatch):
     first = Conversion.of(DataLoader(dataset), tmp_path).manifest
     monkeypatch.setattr(dp.Manifest, "from_table", None)
     assert Conversion.of(DataLoader(dataset), tmp_path).manifest.fingerprint == first.fingerprint
 
 
+@pytest.mark.slow
 def test_the_comparison_finds_what_differs(dataset, monkeypatch):
     """A transform that prints itself as torchvision's, and does something else, as a patched one
     would.

@@ -31,6 +31,7 @@ def converted(folder, *steps, shuffle=False):
     return loader, dp.from_torch(loader, dp.TorchConfig(num_workers=0), device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps",
     [
@@ -70,6 +71,7 @@ def test_smallest_max_size_is_read(photograph_folder):
         assert "before: Resize(size=50, antialias=False, rounding=nearest)" in new.explain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
@@ -91,6 +93,7 @@ def test_an_evaluation_with_steps_before_is_equal(photograph_folder, steps, word
             assert int((images.int() - ours.int()).abs().max()) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
@@ -108,6 +111,7 @@ def test_steps_before_the_crop_are_compared(photograph_folder, steps, words):
         assert next(iter(new))[0].shape[2:] in ((40, 48), (48, 48), (200, 240))
 
 
+@pytest.mark.slow
 def test_a_training_transform_is_compared(photograph_folder):
     steps = A.RandomResizedCrop(size=(40, 48)), A.HorizontalFlip(p=0.5), A.VerticalFlip(p=0.25)
     _, new = converted(photograph_folder, *steps, A.Normalize(), ToTensorV2(), shuffle=True)
@@ -170,6 +174,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_differs_is_refused(photograph_folder, name):
     steps, problem = REFUSED[name]

@@ -189,6 +189,7 @@ DRAWN = {
 OPTIONS = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )

@@ -192,6 +192,7 @@ class InMemory(InPickle):
 
 
 # Python warns of files that are closed with the objects that hold them
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(
     "store",
@@ -253,6 +254,7 @@ def test_a_file_that_changes_after_the_conversion(pictures, tmp_path):
             next(iter(loader))
 
 
+@pytest.mark.slow
 def test_the_scan_is_kept_for_the_files_as_they_are(pictures, tmp_path):
     dataset = InOneFileBySeeking(tmp_path, pictures)
     cache = tmp_path / "cache"

@@ -116,6 +116,7 @@ def test_paddings_are_steps_before_the_crop(name):
     assert not getattr(transform, "padding", 0) and not getattr(transform, "pad_if_needed", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["after a resize and a flip", "if needed", "a warp with options"])
 def test_draws_are_those_of_the_old_loader(name, files):
     steps, _ = PADDED[name]
@@ -188,6 +189,7 @@ CROPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CROPS)
 def test_crops_are_those_of_the_old_loader(name, files):
     *steps, last = CROPS[name]
@@ -240,6 +242,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_the_same_is_refused(name, files):
     steps, problem = REFUSED[name]

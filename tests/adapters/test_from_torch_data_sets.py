@@ -359,6 +359,7 @@ def quickly(few_made_up, monkeypatch):
             monkeypatch.setattr(module, "check_integrity", lambda *_, **__: True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONVERTED)
 def test_a_data_set_that_opens_an_image_for_an_item(name, tmp_path):
     old = DataLoader(CONVERTED[name](tmp_path), batch_size=3)
@@ -420,6 +421,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("message", REFUSED)
 def test_a_data_set_that_is_refused(message, tmp_path):
     with pytest.raises(NotConvertibleError, match=f"the data set {message}"):

@@ -153,6 +153,7 @@ def test_a_database_that_was_written_is_another_one(tmp_path):
     assert before[0] == after[0] and before[1] != after[1] and before[2] != after[2]
 
 
+@pytest.mark.slow
 def test_other_processes_have_the_same_hash(tmp_path):
     program = tmp_path / "program.py"
     source = SOURCE.format(**PLAIN)

@@ -114,6 +114,7 @@ def by_turning(tensor):
 WRITES = [by_numpy, by_data, by_other_tensor, by_view, by_turning]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("which", [None, 4])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("where", ["what a step returned", "what an opener returned"])
@@ -188,6 +189,7 @@ def in_a_closure():
     )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("make", [solarized, of_tensors, in_an_object, in_a_closure])
 def test_one_sample_for_which_a_part_of_a_step_is_changed(make, files):
     step, put = make()
@@ -221,6 +223,7 @@ def with_a_corner(picture):
     return picture
 
 
+@pytest.mark.slow
 def test_pictures_of_a_size_or_of_a_label_that_is_rare(many):
     files = sorted(map(str, many.rglob("*.png")))
     for_label = lambda x, at: (EVAL(with_a_corner(x) if at == 13 else x), int(at == 13))
@@ -283,6 +286,7 @@ def mirrored_in_worker(picture, index):
     return EVAL(ImageOps.mirror(picture) if get_worker_info() else picture), index
 
 
+@pytest.mark.slow
 def test_code_that_seeds_itself_and_code_that_asks_for_its_worker(files):
     assert_refused(Own(files, seeded), "its code seeds the random numbers")
     for sample in (of_worker, mirrored_in_worker):
@@ -362,6 +366,7 @@ class Together(Own):
         return self.change([self[index] for index in indices])
 
 
+@pytest.mark.slow
 def test_samples_that_are_made_together(files):
     assert Conversion.of(DataLoader(Together(files, plain), 3)).transform.size == 16
     for change in (
@@ -463,6 +468,7 @@ def with_opencv(path, flags=cv2.IMREAD_COLOR):
     return Image.fromarray(cv2.cvtColor(cv2.imread(path, flags), cv2.COLOR_BGR2RGB))
 
 
+@pytest.mark.slow
 def test_files_with_transparent_pixels_or_a_colour_profile(files, tmp_path):
     """Programs that treat such files in their own way are carried over if there is none."""
     few = Image.fromarray(noise()).convert("P")
@@ -481,6 +487,7 @@ def test_files_with_transparent_pixels_or_a_colour_profile(files, tmp_path):
         assert Conversion.of(DataLoader(Own([*files, path], plain), 3)).transform.size == 16
 
 
+@pytest.mark.slow
 def test_exif_tags_of_which_only_some_are_applied(files, tmp_path):
     pixels = Image.fromarray(noise().repeat(2, 0).repeat(2, 1))
     turned, mirrored = (
@@ -544,6 +551,7 @@ def test_blank_pictures_that_are_left_out(files):
 # Pixels that code changes where noise shows nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -561,6 +569,7 @@ def test_code_after_normalize(change, root):
     assert_refused(outside, "changes it after that|something else|depends on")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [100, 200, 250])
 def test_code_for_bright_bytes(limit, root):
     steps = v1.Compose([*EVAL.transforms[:2], v1.PILToTensor()])
@@ -570,6 +579,7 @@ def test_code_for_bright_bytes(limit, root):
     assert_refused(outside, "changes it after that|something else|depends on")
 
 
+@pytest.mark.slow
 def test_contrast_between_two_steps(root):
     crop, to_tensor = v1.Compose(EVAL.transforms[:2]), v1.ToTensor()
     steps = v1.Compose([crop, v1.Lambda(ImageOps.autocontrast), to_tensor])
@@ -582,6 +592,7 @@ def test_contrast_between_two_steps(root):
 # Two pictures out of one draw
 
 
+@pytest.mark.slow
 def test_two_pictures_of_one_crop(files):
     colour, gray = v1.ColorJitter(0.4), v1.RandomGrayscale(0.2)
 
@@ -657,6 +668,7 @@ def test_a_step_of_a_compose_that_no_plan_can_repeat(make, root):
     assert not isinstance(step, Counting) or step.calls == 0
 
 
+@pytest.mark.slow
 def test_a_class_that_is_applied_at_random_and_methods_of_every_module(root, monkeypatch):
     """MoCo's own blur; and a program that gives all of PyTorch's modules another method."""
 
@@ -694,6 +706,7 @@ def brightened(picture, index):
     return LARGE_CROP(picture), index
 
 
+@pytest.mark.slow
 def test_a_crop_of_what_made_up_pictures_do_not_have(tmp_path, monkeypatch):
     # one of each kind that shows a fault
     kinds = [each for each in trace.MADE_UP if each.name in ("noise", "a dark picture")]
@@ -747,6 +760,7 @@ LATER = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("place", LATER)
 def test_a_change_after_the_conversion_is_seen(place, root):
     data = ImageFolder(root, steps())
@@ -758,6 +772,7 @@ def test_a_change_after_the_conversion_is_seen(place, root):
             iter(loader)
 
 
+@pytest.mark.slow
 def test_what_may_change_after_the_conversion(files):
     """Code that counts, and the old loader that goes on, change nothing."""
     data = Own(files, AfterCallsOfSamples())
@@ -838,6 +853,7 @@ def counted(picture, index):
     return plain(picture, index)
 
 
+@pytest.mark.slow
 def test_caches_of_all_kinds_hold_no_noise(files):
     sample, kept = in_closure()
     inner, state = Inner(files, plain), np.random.default_rng(0).bit_generator.state

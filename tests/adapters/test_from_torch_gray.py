@@ -69,6 +69,7 @@ ROUNDED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", EQUAL | ROUNDED)
 def test_batches_are_those_of_the_old_loader(folder, name):
     transform = (EQUAL | ROUNDED)[name]()
@@ -115,6 +116,7 @@ def mode_of(file):
 EVAL = end(v1.Resize(48), v1.CenterCrop(40))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kinds", ["colour", "gray", "both"])
 @pytest.mark.parametrize(
     "make",
@@ -145,6 +147,7 @@ def spread(image):
     return torch.cat([image] * 3)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "dataset",
     [

@@ -230,6 +230,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_several_processes_refuse_what_one_refuses(files, in_processes_at_once, defect):
     table, errors = Table(files, more=DEFECTS[defect]), []
@@ -245,6 +246,7 @@ def test_several_processes_refuse_what_one_refuses(files, in_processes_at_once, 
     assert len(set(errors)) == 1
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_or_hangs_is_done_without(
     files, in_processes_at_once, monkeypatch
 ):
@@ -277,6 +279,7 @@ class Database:
             raise RuntimeError("it was opened by another process")
 
 
+@pytest.mark.slow
 def test_a_process_opens_what_it_needs_itself(files, in_processes_at_once):
     class Opening(Table):
         database = None
@@ -366,6 +369,7 @@ def test_what_a_cache_hides_the_first_time_is_seen_the_second_time(files, defect
         pass_over(recorder, trace(recorder, range(60), 4), range(60))
 
 
+@pytest.mark.slow
 def test_what_every_sample_has_from_a_cache_is_seen(files):
     """As above, of the samples of the trace as well."""
     for more in CACHED_DEFECTS.values():
@@ -435,6 +439,7 @@ def batches(loader):
         return [[images.numpy().copy(), *rest] for images, *rest in loader]
 
 
+@pytest.mark.slow
 def test_the_next_call_takes_it_from_the_file(files, tmp_path, visits):
     fresh = [convert(Table(files, more=values), tmp_path / "cache") for _ in range(2)]
     assert visits() <= 2 * 60 + label_pass._TRIED
@@ -460,6 +465,7 @@ VALUES = {
 NOT_KEPT = ("bfloat16", "a path")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", VALUES)
 def test_values_come_out_of_the_file_as_they_were(files, tmp_path, kind):
     table, seen = Table(files, 20, VALUES[kind]), []
@@ -472,6 +478,7 @@ def test_values_come_out_of_the_file_as_they_were(files, tmp_path, kind):
     assert bool((tmp_path / "from_torch-labels-key").stat().st_size) == (kind not in NOT_KEPT)
 
 
+@pytest.mark.slow
 def test_a_file_of_another_time_is_not_taken(files, tmp_path, visits):
     copies = []
     for at, file in enumerate(files):
@@ -520,6 +527,7 @@ def test_a_text_that_a_cache_has_is_noted(files, tmp_path):
         cached.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "flipped", "garbage", "another data set's", "empty"])
 def test_a_damaged_file_is_valid_up_to_the_damage(files, tmp_path, monkeypatch, damage):
     monkeypatch.setattr(label_pass, "_MOST", 8)
@@ -583,6 +591,7 @@ def test_a_folder_that_cannot_be_written_is_done_without(files, tmp_path):
 # Stopped
 
 
+@pytest.mark.slow
 def test_a_pass_that_was_stopped_goes_on(files, tmp_path, visits, monkeypatch):
     monkeypatch.setattr(label_pass, "_MOST", 8)
     table, left, visit = Table(files), [0], label_pass._Visitor.run

@@ -195,22 +195,26 @@ CONVERTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONVERTED)
 def test_evaluations_are_equal(pairs, name):
     assert_same(Masked(pairs, CONVERTED[name]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["P", "1"])
 def test_masks_of_other_modes_are_equal(pairs, mode):
     """A palette's numbers, and black and white."""
     assert_same(Masked(pairs, lambda image, mask, at: joint(image, mask), mode))
 
 
+@pytest.mark.slow
 def test_black_and_white_masks_in_gray_are_equal(pairs):
     to_gray = lambda image, mask, at: joint(image, mask.convert("L"))
     assert_same(Masked(pairs, to_gray, "1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [24, 57, 91, 140])
 def test_masks_of_any_size_are_torchvisions(pairs, size):
     """Larger and smaller than the pictures."""
@@ -218,6 +222,7 @@ def test_masks_of_any_size_are_torchvisions(pairs, size):
     assert_same(Masked(pairs, lambda image, mask, at: joint(image, mask, steps)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [24, 57, 91, 140])
 def test_masks_of_pil_are_pillows(pairs, size):
     image_steps = v1.Compose([v1.Resize((size, size + 9)), v1.ToTensor()])
@@ -226,6 +231,7 @@ def test_masks_of_pil_are_pillows(pairs, size):
     assert_same(Masked(pairs, pair))
 
 
+@pytest.mark.slow
 def test_replaced_values_are_padded_with_zeros(pairs):
     """No stored value is 0 after the replacement, and padding is."""
     steps = v2.Compose([v2.CenterCrop(150), FLOATS])
@@ -233,6 +239,7 @@ def test_replaced_values_are_padded_with_zeros(pairs):
     assert_same(Masked(pairs, replace))
 
 
+@pytest.mark.slow
 def test_masks_may_be_read_by_torchvision(pairs):
     class Read(Dataset):
         def __len__(self):
@@ -246,6 +253,7 @@ def test_masks_may_be_read_by_torchvision(pairs):
     assert_same(Read())
 
 
+@pytest.mark.slow
 def test_a_data_set_of_torchvision(pairs, tmp_path):
     """VOCSegmentation, whose masks have palettes, wrapped for v2; and with labels of pictures."""
     root = tmp_path / "VOCdevkit" / "VOC2012"
@@ -262,6 +270,7 @@ def test_a_data_set_of_torchvision(pairs, tmp_path):
     assert_same(datasets.wrap_dataset_for_transforms_v2(dataset))
 
 
+@pytest.mark.slow
 def test_gray_pictures_and_their_masks(pairs, tmp_path):
     """A mask is told from a gray picture by its class."""
     files = []
@@ -272,6 +281,7 @@ def test_gray_pictures_and_their_masks(pairs, tmp_path):
     assert_same(Masked(files, lambda image, mask, at: joint(image, mask)))
 
 
+@pytest.mark.slow
 def test_an_upright_picture_has_an_upright_mask(pairs, tmp_path):
     """Pictures are turned as their tag says, and masks were made of what is seen then."""
     files = []
@@ -313,6 +323,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_masks_follow_their_pictures(pairs, name):
     """Masks are those of the brightness of their pictures, wherever these were moved."""
@@ -339,6 +350,7 @@ def test_training_masks_follow_their_pictures(pairs, name):
     assert theirs > 0.8 and abs(ours - theirs) < 0.03
 
 
+@pytest.mark.slow
 def test_what_it_says(pairs):
     loader = DataLoader(Masked(pairs, lambda image, mask, at: joint(image, mask)), 4)
     with convert(loader) as converted:
@@ -347,6 +359,7 @@ def test_what_it_says(pairs):
         assert "10 masks are equal" in text
 
 
+@pytest.mark.slow
 def test_a_value_that_no_mask_had(pairs, tmp_path):
     """Code with a table of five classes, and a sixth in a mask that was not run with its values."""
     files = []
@@ -480,6 +493,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", REFUSED)
 def test_defects_are_refused_by_name(pairs, name):
     PAIRS[:] = pairs

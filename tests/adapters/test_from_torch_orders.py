@@ -112,6 +112,7 @@ def quickly(few_made_up):
     """With few of the made-up pictures, which have nothing to do with the order."""
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -145,6 +146,7 @@ def test_a_batch_sampler_with_the_name_of_timms(numbered):
         assert [labels.tolist() for _, labels in loader] == expected
 
 
+@pytest.mark.slow
 def test_an_order_is_resumed_and_loaded_by_workers(numbered):
     def make(workers=0):
         old = DataLoader(numbered, 8, sampler=ByEpoch())
@@ -322,6 +324,7 @@ def test_an_epoch_of_another_length_later_on(numbered):
             list(loader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_an_evaluation_whose_sampler_drops_and_whose_loader_keeps(shuffle, numbered):
     """37 samples on 2 ranks: each gets 18, in batches of 8, 8 and 2."""

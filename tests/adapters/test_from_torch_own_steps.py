@@ -216,6 +216,7 @@ def old_and_new(dataset, config):
         yield from zip(old, new, strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FIXED)
 @pytest.mark.parametrize("config", [dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu")])
 def test_steps_without_random_numbers_give_the_old_values(files, case, config):
@@ -247,6 +248,7 @@ def test_albumentations_steps_run_as_they_are(files):
         assert (ours - theirs).abs().mean() < 0.02
 
 
+@pytest.mark.slow
 def test_a_compose_of_albumentations_that_is_applied_at_random(files):
     """All of its steps, or none of them."""
     darker = A.RandomBrightnessContrast((-0.4, -0.4), (0.0, 0.0), p=1.0)
@@ -261,6 +263,7 @@ def test_a_compose_of_albumentations_that_is_applied_at_random(files):
         assert images[is_gray].mean() < 0.8 * images[~is_gray].mean()
 
 
+@pytest.mark.slow
 def test_albumentations_steps_before_the_crop_run_as_they_are(files):
     """Every resize is OpenCV's, so values are equal."""
     brighter = A.RandomBrightnessContrast((0.2, 0.2), (0.3, 0.3), p=1.0)
@@ -275,6 +278,7 @@ def test_albumentations_steps_before_the_crop_run_as_they_are(files):
             assert difference.max() <= 2 and (difference > 0).float().mean() < 0.01
 
 
+@pytest.mark.slow
 def test_colours_before_the_crop_have_the_old_distribution_and_repeat(files):
     steps = [transforms.ColorJitter(0.5), transforms.RandomResizedCrop(SIZE, (0.9, 1))]
     dataset = Pictures(files * 25, transforms.Compose([*steps, transforms.ToTensor()]))
@@ -293,6 +297,7 @@ def test_colours_before_the_crop_have_the_old_distribution_and_repeat(files):
     assert ours.max() / ours.min() > 2
 
 
+@pytest.mark.slow
 def test_albumentations_steps_after_normalize_get_floats(files):
     """Two holes, each of them a fifth of the height and of the width."""
     pipeline = A.Compose(
@@ -315,6 +320,7 @@ def test_albumentations_steps_after_normalize_get_floats(files):
     assert len({tuple(image.flatten().nonzero()[0].tolist()) for image in ours}) > 60
 
 
+@pytest.mark.slow
 def test_random_steps_have_the_old_distribution_and_repeat(files):
     steps = [transforms.ToTensor(), normalize(), AddNoise()]
     old = DataLoader(Pictures(files, compose(*steps)), batch_size=12)
@@ -338,6 +344,7 @@ def test_random_steps_have_the_old_distribution_and_repeat(files):
     )
 
 
+@pytest.mark.slow
 def test_steps_that_draw_from_random_have_the_old_distribution(files):
     """MoCo v2's blur, applied with a probability, and a flip by a `random.random()`."""
     blur = transforms.RandomApply([GaussianBlur([2.0, 3.0])], p=0.4)
@@ -357,6 +364,7 @@ def test_steps_that_draw_from_random_have_the_old_distribution(files):
     assert np.allclose(shares, [0.5, 0.4], atol=0.12) and shares[0] != shares[1]
 
 
+@pytest.mark.slow
 def test_albumentations_random_steps_have_the_old_distribution(files):
     pipeline = A.Compose(
         [
@@ -406,6 +414,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_no_plan_can_repeat_is_refused(files, case):
     make, reason = REFUSED[case]
@@ -425,6 +434,7 @@ def test_a_step_that_changes_the_shape_of_some_images_is_named(files):
         list(new)
 
 
+@pytest.mark.slow
 def test_dali_names_what_its_threads_would_share(files):
     """A step before the crop that draws from `random`."""
     steps = [GaussianBlur([0.1, 2.0]), transforms.RandomResizedCrop(32), transforms.ToTensor()]
@@ -436,6 +446,7 @@ def test_dali_names_what_its_threads_would_share(files):
         assert len(next(iter(new))[0]) == 4
 
 
+@pytest.mark.slow
 def test_explain_says_what_runs_as_it_is(files):
     old = DataLoader(
         Pictures(files, compose(Sharpen(), transforms.ToTensor(), Darken(0.5))), batch_size=4

@@ -82,6 +82,7 @@ def converted(data_set, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opener", [opened, as_image], ids=["PIL", "tv_tensors"])
 def test_a_pair_has_one_crop_and_one_flip(folder, opener):
     seen = 0
@@ -94,6 +95,7 @@ def test_a_pair_has_one_crop_and_one_flip(folder, opener):
     assert seen == COUNT
 
 
+@pytest.mark.slow
 def test_an_evaluation_has_the_old_values(folder):
     normalize = v2.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
     steps = [v2.Resize(40), v2.CenterCrop(32), *floats(), normalize]
@@ -104,6 +106,7 @@ def test_an_evaluation_has_the_old_values(folder):
                 assert one.dtype == other.dtype and (one - other).abs().max() <= 1.01 / 255 / 0.2
 
 
+@pytest.mark.slow
 def test_samples_keep_their_structure_and_order(folder):
     together = v2.Compose(crops()[:2])
     end = v2.Compose(floats())
@@ -119,6 +122,7 @@ def test_samples_keep_their_structure_and_order(folder):
     assert (batch["clean"] + batch["noisy"] - 1).abs().max() <= 1.01 / 255
 
 
+@pytest.mark.slow
 def test_colors_of_the_first_picture_alone_are_its_own(folder):
     together, end = v2.Compose(crops()[:2]), v2.Compose(floats())
     jitter = v2.ColorJitter(brightness=0.8)
@@ -244,6 +248,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_no_such_pair_is_refused_with_what_would_do(folder, case):
     options, why = REFUSED[case]

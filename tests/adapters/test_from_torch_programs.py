@@ -214,6 +214,7 @@ IDIOMS = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 @pytest.mark.parametrize("name", IDIOMS)
 def test_what_comes_out_is_what_came_out(name, files):
@@ -239,6 +240,7 @@ def stacked(samples):
     }
 
 
+@pytest.mark.slow
 def test_views(files):
     """Several crops of one file, in a list and stacked."""
     crops = TwoCrops()
@@ -257,6 +259,7 @@ def test_views(files):
             assert not torch.equal(*views)
 
 
+@pytest.mark.slow
 def test_a_collate_function_is_called_as_it_is(files):
     sample = lambda x, at: Sample(EVAL(x), TABLE[at])
     assert_same_batches(DataLoader(Own(files, sample), 5, collate_fn=stacked))
@@ -270,6 +273,7 @@ def with_order(batch):
     return default_collate(batch), torch.randperm(9)
 
 
+@pytest.mark.slow
 def test_a_collate_function_that_draws(files):
     """Its numbers belong to the epoch and the batch, so that a resumed loader draws them too."""
     old = DataLoader(Own(files, lambda x, at: (EVAL(x), at)), 4, collate_fn=with_order)
@@ -301,6 +305,7 @@ class Around(Dataset):
         return {"x": EVAL(pil_loader(self.inner.files[index])), "n": self.inner.files[index]}
 
 
+@pytest.mark.slow
 def test_wrappers(files):
     own = Own(files, lambda x, at: (EVAL(x), TABLE[at]))
     assert_same_batches(DataLoader(Subset(own, [5, 2, 2, 9]), 3))
@@ -456,6 +461,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("message", DEFECTS)
 def test_a_defect_is_refused_by_name(message, files):
     kind, sample = DEFECTS[message]
@@ -484,6 +490,7 @@ def kept_file(path):
     return KEPT[path]
 
 
+@pytest.mark.slow
 def test_caches_hold_no_picture_that_was_made_up(files):
     """Those of functions are emptied; of a dict of a module nothing is left."""
     own = Own(files, lambda x, at: (EVAL(x), at), cached_file)
@@ -499,6 +506,7 @@ def test_caches_hold_no_picture_that_was_made_up(files):
     assert cached.kept == {}
 
 
+@pytest.mark.slow
 def test_a_picture_is_turned_upright_if_the_data_set_does_so(tmp_path):
     noise = np.random.default_rng(0)
     paths = []
@@ -531,6 +539,7 @@ class Staged(Own):
         self.epoch = epoch
 
 
+@pytest.mark.slow
 def test_code_that_tries_again_and_code_that_is_told_the_epoch(files):
     """A picture that is too small for a random crop is no reason to refuse."""
     crop = v1.Compose([v1.RandomCrop(16), v1.ToTensor()])
@@ -559,6 +568,7 @@ def only_tensors(samples):
     return {"x": torch.stack([each["tensor"] for each in samples])}
 
 
+@pytest.mark.slow
 def test_an_image_that_the_collate_function_leaves_out(files):
     sample = lambda x, at: {"image": x, "tensor": EVAL(x)}
     assert_same_batches(DataLoader(Own(files, sample), 4, collate_fn=only_tensors))
@@ -636,6 +646,7 @@ class Counting:
         return self.transform(picture)
 
 
+@pytest.mark.slow
 def test_objects_that_are_called_stay_as_they_were(files):
     counting = Counting(EVAL)
     assert Conversion.of(DataLoader(Counted(files, counting), 4)).transform.size == 32
@@ -663,6 +674,7 @@ def test_random_states_of_gpus_are_not_touched(files, monkeypatch):
         assert len(list(loader)) == 3
 
 
+@pytest.mark.slow
 def test_labels_that_a_transform_passes_on(files):
     """A dict goes through the transform; all samples that are looked at have one label."""
     seen = set(np.linspace(0, 23, 8).round().astype(int).tolist())

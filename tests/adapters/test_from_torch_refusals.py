@@ -171,6 +171,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_refusal_says_what_would_do(program, files):
     make, problem, instead = PROGRAMS[program]
@@ -206,6 +207,7 @@ def stack_bytes(batch):
     return torch.stack([v1.functional.pil_to_tensor(image) for image, _ in batch])
 
 
+@pytest.mark.slow
 def test_pictures_that_a_collate_function_takes(files):
     resize = v1.Resize((40, 48))
     messages = {
@@ -249,6 +251,7 @@ def test_what_follows_in_the_collate_function(files):
     assert images.shape == (4, 3, 32, 32) and images.dtype == torch.float32 and len(labels) == 4
 
 
+@pytest.mark.slow
 def test_two_loaders_of_one_seed(files):
     sides = [Own(files, lambda x, at: (SIZE(x), at)), Own(files[::-1], lambda x, at: (SIZE(x), at))]
     loaders = [

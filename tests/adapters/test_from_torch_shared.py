@@ -246,6 +246,7 @@ def by_setattr(self, is_other):
 GLOBAL = {each.__name__: each for each in (by_globals, by_update_of_globals, by_module, by_setattr)}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", OTHER_NAMES | GLOBAL)
 def test_a_step_that_is_told_a_rare_label_by_another_name(how, files, monkeypatch):
     monkeypatch.setattr(RarelyByOtherNames, "store", (OTHER_NAMES | GLOBAL)[how])
@@ -262,6 +263,7 @@ def by_own_objects(self, is_other):
     tell(RareTint(), is_other)
 
 
+@pytest.mark.slow
 def test_what_is_stored_in_new_objects_is_not_told(files, monkeypatch):
     monkeypatch.setattr(RarelyByOtherNames, "store", by_own_objects)
     for how in ("attribute", "key"):
@@ -306,6 +308,7 @@ TOLD = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", TOLD)
 def test_a_step_that_is_told_the_label(how, files):
     make, message = TOLD[how]
@@ -347,6 +350,7 @@ class Lazily(Tabled):
         return super().__getitem__(index)
 
 
+@pytest.mark.slow
 def test_a_table_that_the_first_sample_makes_is_to_be_made_before(files):
     """No sample is made any more where its step runs."""
     with pytest.raises(NotConvertibleError, match="it reads table, which the data set") as error:
@@ -419,6 +423,7 @@ def beside_a_text(picture, index):
     return (one, one, index) if index % 4 else (one, "none", index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [one_of_two, beside_a_tensor, beside_a_text])
 def test_a_picture_that_samples_have_twice_in_other_places(sample, files):
     old = DataLoader(Own(files, sample), 4)
@@ -673,6 +678,7 @@ def test_a_step_that_the_base_class_tells_is_shared(files):
     assert copy_of(data).tint is data.tint
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("args", NAMESPACES, ids=lambda args: type(args).__name__)
 def test_a_step_that_is_told_in_a_namespace(args, files, monkeypatch):
     monkeypatch.setitem(globals(), "ARGS", args)

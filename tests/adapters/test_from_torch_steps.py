@@ -60,6 +60,7 @@ def test_the_page_has_the_tables_of_the_figures():
     assert counts == {100, 10_000}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("library", "place"), GROUPS)
 def test_what_becomes_of_each_step_is_what_the_page_says(library, place, folders):
     for case in CASES:

@@ -107,6 +107,7 @@ def test_an_evaluation_is_the_old_loaders(files, config, workers):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_a_training_is_the_same_on_both_backends_and_after_a_resume(files):
     with convert(files, captions, check=True) as loader:
         first = list(loader)
@@ -131,6 +132,7 @@ def test_a_training_is_the_same_on_both_backends_and_after_a_resume(files):
         assert loader.loader.epoch == 2
 
 
+@pytest.mark.slow
 def test_set_epoch_of_the_data_set_reaches_the_workers(files):
     dataset = Iterated(files, captions)
     with convert(files, dataset) as loader:
@@ -141,6 +143,7 @@ def test_set_epoch_of_the_data_set_reaches_the_workers(files):
     assert orders[0] == orders[2] != orders[1]
 
 
+@pytest.mark.slow
 def test_persistent_workers_and_an_epoch_that_is_left(files):
     with convert(files, captions, persistent_workers=True) as loader:
         next(iter(loader))
@@ -150,6 +153,7 @@ def test_persistent_workers_and_an_epoch_that_is_left(files):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_an_iterator_without_end(files):
     """Two pictures of random files; ranks have other crops of what they yield."""
     ranks = []
@@ -167,6 +171,7 @@ def test_an_iterator_without_end(files):
     assert not torch.equal(ranks[0][0], ranks[0][1])
 
 
+@pytest.mark.slow
 def test_encoded_bytes_in_a_buffer(files, tmp_path):
     """A tar, shuffled before it is decoded; all members are equally long, so their sizes say
     nothing.
@@ -211,6 +216,7 @@ def test_encoded_bytes_in_a_buffer(files, tmp_path):
             assert (image - EVAL(read(files[number]))).abs().mean() < 0.2 / 255
 
 
+@pytest.mark.slow
 def test_worker_init_fn_shares_the_samples(files):
     def from_start(self):
         first, step = getattr(self, "share", (0, 1))
@@ -226,6 +232,7 @@ def test_worker_init_fn_shares_the_samples(files):
     assert sorted(numbers) == list(range(26))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     # its iterators do not close the shards that they have open when they are left
     "ignore:unclosed file:ResourceWarning",
@@ -310,6 +317,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("generate", REFUSED, ids=lambda each: each.__name__)
 def test_it_is_refused_by_name(files, generate):
     with pytest.raises(NotConvertibleError, match=f"Iterated.*{REFUSED[generate]}"):
@@ -336,6 +344,7 @@ def test_state_without_workers_is_refused(files):
         convert(files, counting, workers=0)
 
 
+@pytest.mark.slow
 def test_the_data_set_stays_as_it_was(files):
     def counting(self):
         self.epoch += 1
@@ -350,6 +359,7 @@ def test_the_data_set_stays_as_it_was(files):
     assert torch.equal(torch.get_rng_state(), state[1])
 
 
+@pytest.mark.slow
 def test_a_sample_of_two_workers_is_named(files, caplog):
     """Each worker shuffles all files in its own way: nothing shares them."""
 
@@ -365,6 +375,7 @@ def test_a_sample_of_two_workers_is_named(files, caplog):
     assert "workers 0 and 1 both yield a sample of" in text or "workers 1 and 0" in text
 
 
+@pytest.mark.slow
 def test_workers_that_yield_the_same_are_refused_in_the_epoch(files):
     with (
         convert(files, unshared) as loader,
@@ -373,6 +384,7 @@ def test_workers_that_yield_the_same_are_refused_in_the_epoch(files):
         list(loader)
 
 
+@pytest.mark.slow
 def test_an_old_picture_is_not_taken_for_a_new_one(files):
     """A picture that was kept, and changed, so that only its values can tell whose it is."""
 
@@ -389,6 +401,7 @@ def test_an_old_picture_is_not_taken_for_a_new_one(files):
             list(epoch)
 
 
+@pytest.mark.slow
 def test_an_iterator_that_leaves_out_large_pictures_is_refused(files, tmp_path):
     """One is larger than all that are tried before."""
     large = tmp_path / "large.png"
@@ -406,6 +419,7 @@ def test_an_iterator_that_leaves_out_large_pictures_is_refused(files, tmp_path):
             list(epoch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_late", [False, True])
 def test_errors_are_not_lost_in_a_batch_that_is_dropped(files, is_late):
     """The last batch of a worker has one sample only, or an error."""
@@ -442,6 +456,7 @@ def test_a_bad_file_is_named(files, tmp_path, config, kept):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_a_resume_with_other_samples_is_refused(files):
     dataset = Iterated(files, in_order)
     with convert(files, dataset) as loader:

@@ -254,6 +254,7 @@ def test_two_ranks_killed_and_resumed(thumbnails, train, tmp_path):
         assert first + second == ids and one + other == pytest.approx(pixels)
 
 
+@pytest.mark.slow
 def test_the_example(image_folder, tmp_path):
     main = example("lightning")
     options = {
@@ -304,6 +305,7 @@ def test_the_tuner_finds_the_batch_size_of_the_module(train, val, tmp_path):
     assert {len(ids) for _, ids, _ in model.trained} == {8}
 
 
+@pytest.mark.slow
 def test_the_tuner_tries_its_first_batch_size_too(train, val, tmp_path):
     """Not the loader that was there: its batches would be too large, and less than 8 would be
     found.

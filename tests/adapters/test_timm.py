@@ -87,6 +87,7 @@ def test_evaluation_sees_what_timms_transform_makes(photographs, more):
         assert steps.max() <= largest and steps.mean((1, 2, 3)).max() <= mean
 
 
+@pytest.mark.slow
 def test_the_data_configs_of_timms_pretrained_models():
     """9 of 1826 models of timm 1.0.31 have one that is refused, by the name of what is in the
     way.

@@ -98,6 +98,7 @@ def by_loader(build):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_resumed_from_every_checkpoint(build, thumbnails, tmp_path, accumulate):
     """The batches are ours alone, and those that were trained before a checkpoint are not even
@@ -165,6 +166,7 @@ def test_resumed_twice_with_one_loader(build, tmp_path):
     assert trainer.model.trained == by_loader(build)[1:]
 
 
+@pytest.mark.slow
 def test_the_example(image_folder, tmp_path, caplog):
     main = example("transformers")
     options = {

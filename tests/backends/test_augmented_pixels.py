@@ -98,6 +98,7 @@ def plain(image, op, magnitude, interpolation):
     )
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize(
@@ -220,6 +221,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL[1:])
 @pytest.mark.parametrize("policy", POLICIES)
@@ -241,6 +243,7 @@ def test_policies_make_the_same_pixels_everywhere(real_manifest, name, policy):
     assert np.percentile(difference, 99) <= p99
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "uint8"])

@@ -53,6 +53,7 @@ def test_memory_that_nobody_holds_is_taken_again():
     assert len(seen) == 1
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_memory_is_not_taken_again_while_someone_holds_it(holder):
     some = buffers()

@@ -109,6 +109,7 @@ def pixels(batches, transform):
     return torch.cat([to_steps(batch.images.cpu(), transform) for batch in batches]).numpy()
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
 def test_delivers_the_rows_of_the_plan(thumbnails, name, last_batch):
@@ -181,6 +182,7 @@ def test_the_loader_joins_other_labels_and_columns(thumbnails, tmp_path, name, l
             )
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
@@ -213,6 +215,7 @@ def bound_of(name):
     return NVJPEG if config.decodes_on == "gpu" else PixelBound(0.25, 2)
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("transform", ALL)
@@ -235,6 +238,7 @@ def by_torchvision(manifest, evaluation):
     return torch.stack(images).float().numpy()
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("evaluation", EVALUATIONS)
@@ -248,6 +252,7 @@ def test_evaluation_agrees_with_plain_torchvision(real_manifest, name, evaluatio
     )
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("dtype", ["fp16", "uint8"])
@@ -257,6 +262,7 @@ def test_dtypes_hold_the_same_pixels(thumbnails, name, dtype):
         assert np.abs(pixels(one, exact) - pixels(two, other)).max() < 0.25
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @with_pixels
 def test_bf16_is_fp32_rounded_once(thumbnails, name):
@@ -325,6 +331,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @pytest.mark.parametrize(("one", "two"), SETTINGS)
 def test_threads_workers_and_queues_change_nothing(thumbnails, one, two):
@@ -368,6 +375,7 @@ def test_two_loaders_live_side_by_side(thumbnails, name):
     ]
 
 
+@pytest.mark.few
 @with_pixels
 @pytest.mark.parametrize(("width", "height"), [(30, 40), (80, 60), (20, 15)])
 def test_a_file_that_changed_its_size_is_not_cropped_in_the_wrong_place(
@@ -388,6 +396,7 @@ def test_a_file_that_changed_its_size_is_not_cropped_in_the_wrong_place(
         list(each)
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("transform", TRANSFORMS)

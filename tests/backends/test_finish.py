@@ -139,6 +139,7 @@ def test_an_error_in_a_thread_ends_the_batch(manifest):
     finisher.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_child_that_is_forked_while_threads_finish_images_does_not_hang():
     """TorchScript holds a lock of all functions while it optimizes one, and one of each function

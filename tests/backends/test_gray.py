@@ -105,6 +105,7 @@ def torchvisions(manifest, steps):
     return torch.stack(images).float().numpy()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_it_is_torchvisions_grayscale_before_the_other_steps(real_manifest, name, pipeline):
@@ -161,6 +162,7 @@ AUGMENTED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @pytest.mark.parametrize(
     ("name", "transform"),

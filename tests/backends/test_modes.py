@@ -225,6 +225,7 @@ def check(found, expected):
             assert not value.is_inference() and not value.requires_grad
 
 
+@pytest.mark.slow
 def test_every_operation_is_in_it(thumbnails, without_modes):
     with dp.build_loader(
         thumbnails,
@@ -239,6 +240,7 @@ def test_every_operation_is_in_it(thumbnails, without_modes):
     assert all(len(each) == 2 for each in without_modes.values())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_mode_changes_no_pixel(thumbnails, without_modes, name, mode):

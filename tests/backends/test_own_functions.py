@@ -124,6 +124,7 @@ def test_functions_get_the_planned_numbers_on_every_loader(manifest, expected, n
         torch.testing.assert_close(image, expected[id], atol=2e-6, rtol=0)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", [name for name in ALL if name not in ("torch", "torch_spawned")])
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "uint8"])

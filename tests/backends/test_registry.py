@@ -90,6 +90,7 @@ def test_another_packages_backend_holds_the_contract(toy, thumbnails, last_batch
     test_contract.test_delivers_the_rows_of_the_plan(thumbnails, "toy", last_batch)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("transform", test_contract.ALL)
 def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
     test_contract.test_pixels_agree_with_pillow(real_manifest, "toy", transform)

@@ -95,6 +95,7 @@ def loader(manifest, name, transform, **options):
     return dp.build_loader(manifest, BACKENDS[name], transform=transform, **options)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("form", TRANSFORMS)
 def test_a_painted_rectangle_is_where_its_box_is(painted, name, form, torchvision_gpu_anywhere):

@@ -73,6 +73,7 @@ def with_targets(transform, **more):
     return replace(transform, target_images=bytes_of | more)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("name", "form"), CASES)
 def test_the_same_picture_comes_out_as_the_image(pairs, name, form, torchvision_gpu_anywhere):
     # a photograph whose pixels differ by more than this would be cropped elsewhere; `torch` itself

@@ -139,6 +139,7 @@ def test_abandoned_epochs_leave_nothing_behind(manifest):
         assert psutil.Process().memory_info().rss - before[1] < 30 * 2**20
 
 
+@pytest.mark.slow
 def test_an_error_in_the_plan_comes_out_after_the_batches_before_it(manifest, monkeypatch):
     with build(manifest) as loader:
         walk = type(loader.plan).iter_from

@@ -51,6 +51,7 @@ def test_erased_pixels_are_normally_distributed(photograph_folder, dtype):
 OF_GRAPH = {"resize": "dali", "num_threads": 2}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "uint8"])
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 def test_what_the_graph_of_dali_lacks_is_made_after_it(photograph_folder, dtype, memory_format):

@@ -61,6 +61,7 @@ def backend(manifest, transform, **options):
     )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", TRANSFORMS)
 @pytest.mark.parametrize("kind", ["real_manifest", "mixed"])
 def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):

@@ -83,6 +83,7 @@ def made(manifest, name, transform, rows):
         backend.close()
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @everywhere
 @in_every_form

@@ -282,6 +282,7 @@ def test_what_is_defined_for_bytes_is_refused(manifest, options, named):
         load(manifest, BACKENDS["torch"], transform)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("damage", ["cut", "8 bits", "another size", "gone"])
 def test_a_wide_file_that_has_changed_is_named(tmp_path, backend, damage):

@@ -267,6 +267,7 @@ def mistakes(folder, empty, bare, splits):
 NAMES = [name for name, *_ in mistakes("", "", "", "")]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mistake_ends_in_one_clear_line(command, image_folder, tmp_path, cache, name):
     (tmp_path / "empty").mkdir()
@@ -299,6 +300,7 @@ def test_scan_lists_what_is_wrong(command, tmp_path, cache):
     assert "a/[red]broken.jpg: empty file" in done.stdout
 
 
+@pytest.mark.slow
 def test_preview_shows_the_same_order_for_every_loader(command, image_folder, tmp_path, cache):
     orders = set()
     for loader in ("dali_cpu", "torch"):
@@ -329,6 +331,7 @@ def benchmark(command, image_folder, tmp_path, cache):
     return partial(command, "benchmark", f"data.train={image_folder}", cache, *quick)
 
 
+@pytest.mark.slow
 def test_benchmark(command, benchmark, tmp_path):
     # with Pillow, since with torchvision's decoder all pixels are equal to those of dali_cpu
     torch = ("loaders.torch.num_workers=2", "loaders.torch.decoder=pil")

@@ -53,6 +53,7 @@ def composed(monkeypatch):
         yield go
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", [["--conf", "../mine"], ["--conf=../mine"], []])
 def test_the_users_files_come_first_and_ours_fill_up(composed, mine, how):
     if not how:
@@ -86,6 +87,7 @@ def hydra_project(tmp_path):
     return tmp_path / "conf"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -213,6 +215,7 @@ def test_an_installed_package_writes_to_the_working_directory(installed):
     assert conf.find_user_folder([]) == (Path.cwd() / "conf", [])
 
 
+@pytest.mark.slow
 def test_the_pictures_of_a_sweep_lie_apart_and_a_runs_folder_is_hydras(
     command, image_folder, tmp_path
 ):

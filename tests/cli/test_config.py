@@ -103,6 +103,7 @@ def test_jobs_compose_into_their_schema(job):
     assert isinstance(composed(job), JOBS[job])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("group", GROUPS)
 def test_no_choice_that_does_not_exist_is_left_out_without_a_word(group):
     places = {
@@ -117,6 +118,7 @@ def test_no_choice_that_does_not_exist_is_left_out_without_a_word(group):
                 composed(job, f"{place}=no_such")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes(group, option):
     recipe = group == "experiment" and "\nepochs: " in (CONF / f"{group}/{option}.yaml").read_text()
@@ -141,6 +143,7 @@ def test_views_of_the_command_line():
     }
 
 
+@pytest.mark.slow
 def test_samplings_of_the_command_line():
     def sampling(*words):
         return composed("train", *words).sampling

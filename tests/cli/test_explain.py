@@ -63,6 +63,7 @@ def test_an_experiment_or_a_cluster_that_does_not_exist(mistake, word):
     assert mistake("train", word, "data=demo").startswith(f"there is no {word}; did you mean ")
 
 
+@pytest.mark.slow
 def test_a_mistake_in_a_file_names_it(mistake):
     files = {"experiment/mine.yaml": "# @package _global_\nbatch_size: many\n"}
     line = mistake("preview", "experiment=mine", files=files)
@@ -94,6 +95,7 @@ def test_a_group_in_another_place(mistake):
     assert line == f"there are no options transform@other=NAME for this job{meant}{HELP}"
 
 
+@pytest.mark.slow
 def test_a_group_that_an_experiment_adds_is_none_that_is_missing(mistake):
     """The other one is."""
     text = "# @package _global_\ndefaults:\n  - /optimizer@extra: sgd\n"

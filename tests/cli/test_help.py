@@ -68,6 +68,7 @@ def groups_of(prefix, config):
         yield prefix, [f"{prefix}{field.name}" for field in fields(schema)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("job", "given"), GIVEN)
 def test_every_option_is_in_the_help_of_one_group_with_its_value(help_of, job, given):
     config = compose(job, given, return_hydra_config=True)
@@ -99,6 +100,7 @@ def test_every_option_is_in_the_help_of_one_group_with_its_value(help_of, job, g
     assert Counter(name for name, _ in shown(help_of(job, given, ALL))) == Counter(options)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize(("job", "given"), GIVEN)
 def test_a_job_fits_on_a_few_screens(help_of, job, given, width):
@@ -138,6 +140,7 @@ def test_all_about_a_group_wraps_to_the_width(help_of):
     assert wide == []
 
 
+@pytest.mark.slow
 def test_what_is_set_most_comes_first(help_of):
     """Each of these is an option, and a job begins with those that it has."""
     left = set(OFTEN)
@@ -167,6 +170,7 @@ def test_the_help_of_migrate_shows_nothing_that_the_dataloader_decides(help_of):
     assert "data.cache_dir=" in help_of("migrate", topic="data")
 
 
+@pytest.mark.slow
 def test_options_that_do_nothing_without_another_one_do_not_come_first(help_of):
     def first(job):
         return help_of(job).partition("Groups:")[0]
@@ -180,6 +184,7 @@ def test_the_help_of_a_job_s_own_options_begins_with_its_name(help_of):
     assert help_of("train", topic=OWN).startswith("dali-pipes train.\n\n  function=null\n")
 
 
+@pytest.mark.slow
 def test_every_file_of_a_group_is_explained_by_its_first_comment(help_of):
     text = help_of("train", topic="experiment", width=80)
     for file in (REPO / "conf/experiment").glob("*.yaml"):
@@ -193,6 +198,7 @@ def test_every_file_of_a_group_is_explained_by_its_first_comment(help_of):
     assert "\n    or auto, convnext_tiny, " in help_of("train", topic="model")
 
 
+@pytest.mark.slow
 def test_a_group_and_a_choice_and_an_option(help_of):
     torch = help_of("train", topic="loader=torch")
     assert torch.startswith("loader=torch: PyTorch's DataLoader on the CPU.")
@@ -218,6 +224,7 @@ def test_a_group_and_a_choice_and_an_option(help_of):
     assert help_of("train", topic="seed=3").startswith("Trains a network")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("topic", "meant"),
     [

@@ -81,6 +81,7 @@ def test_a_shell_completes_jobs_and_then_their_options(
     assert capsys.readouterr().out.startswith(first)
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_program_without_a_message():
     command = f"{sys.executable} -m dali_pipes.cli --help | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

@@ -51,6 +51,7 @@ def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
     assert messages.explain_file_error(raised.value) == "/proc/x.arrow: no such file or directory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["--version", "--help"])
 def test_a_full_disk_behind_stdout_is_one_line(word):
     with Path("/dev/full").open("w") as full:

@@ -52,6 +52,7 @@ def jobs(folder, out):
     yield "prepare", [train, "to=shards", f"out={out}"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("number", range(4), ids=["scan", "preview", "train", "prepare"])
 def test_a_job_says_what_is_left_out(command, folder, tmp_path, number):
     job, options = list(jobs(folder, tmp_path / "out"))[number]

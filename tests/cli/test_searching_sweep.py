@@ -25,6 +25,7 @@ def search(monkeypatch):
     return go
 
 
+@pytest.mark.slow
 def test_a_run_returns_the_best_value_of_monitor(config, search, tmp_path):  # noqa: F811
     search("min")
     value = jobs.train(config(monitor="val_loss"))
@@ -127,6 +128,7 @@ def test_optuna_names_the_best_of_four_runs(image_folder, tmp_path):
     assert any(lr in each["provenance"]["overrides"] for each in best)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("optuna") is not None, reason="it is installed")
 def test_a_sweeper_that_is_not_installed_is_named():
     command = [sys.executable, "-m", "dali_pipes.cli", "train", "-m", "hydra/sweeper=optuna"]

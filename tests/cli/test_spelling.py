@@ -170,6 +170,7 @@ def test_an_argument_of_the_images_has_the_name_of_its_reader(
     assert python.format(root=tmp_path) not in text
 
 
+@pytest.mark.slow
 def test_the_core_spells_no_option_as_a_command_line_does():
     """Its readers may be Python's; an `OptionError` is spelled anew for a command line."""
     groups = {

@@ -50,6 +50,7 @@ def test_progressive_noise_is_saved_too(tmp_path):
         assert image.info["progressive"] and file.stat().st_size > image.width * image.height
 
 
+@pytest.mark.slow
 def test_it_is_seeded_and_made_once(tmp_path):
     demo = make_demo_set(tmp_path / "demo", train=6, val=3)
     before = digest(demo)

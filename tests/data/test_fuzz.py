@@ -97,6 +97,7 @@ DEFAULTS = {
 }
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(1, 4))
 @scratch
 def test_a_forged_manifest_is_refused_or_safe(tmp_path, data, rows):

@@ -120,6 +120,7 @@ def ways_in(root, cache):
     yield open_images(DataConfig(train=str(root), cache_dir=str(cache)), "train", progress=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES)
 def test_every_file_of_a_folder_is_delivered_or_named(tmp_path_factory, files):

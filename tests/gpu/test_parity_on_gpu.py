@@ -97,6 +97,7 @@ def compare(manifest, side, transform, fancy=True):
     return found
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @every_transform
 @pytest.mark.parametrize(
@@ -113,6 +114,7 @@ def test_the_same_pixels_as_the_others(images, transform, side):
         assert found["mean"] <= mean and found["p99"] <= p99, f"{side} and {other}: {found}"
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @every_transform
 @pytest.mark.parametrize("side", ["dali_cpu_whole", *needs_cuda("dali_gpu")])

@@ -54,6 +54,7 @@ def test_a_program_that_fails_is_reported_with_its_last_words(bench, program):
     assert "no such thing" in str(error.value) or "print" in program
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_ended_with_all_that_it_started(bench, tmp_path):
     """Also what sleeps, stopped by a signal."""
     program = (

@@ -44,6 +44,7 @@ class Asked(Bench):
         return shown.getvalue()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize(
     "part", ["doctor", "loader", "resnet50", "copies", "corun", "diagnose", "resnet18"]

@@ -69,6 +69,7 @@ def test_a_gpu_may_deliver_a_truncated_image_and_loses_no_other(scanned, name):
     )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
@@ -381,6 +382,7 @@ def move_back(manifest, samples):
         manifest.path(sample).with_suffix(".away").rename(manifest.path(sample))
 
 
+@pytest.mark.few
 @every_backend
 @pytest.mark.parametrize("policy", ["raise", "substitute"])
 def test_files_that_were_away_for_a_moment_cost_nothing(scanned, name, policy, monkeypatch):
@@ -447,6 +449,7 @@ def test_what_the_process_lacks_blames_no_file(scanned, monkeypatch, error):
         assert loader.bad_samples == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["dali_region", "torch_pil", "torch_torchvision"])
 @pytest.mark.parametrize(
     ("samples", "batch_size"),

@@ -97,6 +97,7 @@ def use(manifest, config, error=None):
                 raise error
 
 
+@pytest.mark.slow
 @every_backend
 def test_leaving_the_block(manifest, name):
     use(manifest, EVERY_CONFIG[name])  # what libraries open once and keep
@@ -158,6 +159,7 @@ def test_a_program_that_never_closes_its_loader_ends(manifest, tmp_path, name):
         assert ended.returncode == 1 and ended.stderr.endswith("ValueError: never closed\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_without_fork(manifest, context):
     config = dp.TorchConfig(num_workers=1, multiprocessing_context=context)
@@ -195,6 +197,7 @@ def test_memory_is_flat_over_many_epochs(photographs, name):
         assert resident() - before < 30
 
 
+@pytest.mark.few
 @every_backend
 def test_a_loader_can_abandon_many_epochs(manifest, name):
     use(manifest, EVERY_CONFIG[name])

@@ -103,6 +103,7 @@ USES = {
 
 
 # in a destructor Python ignores it
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("around", [ExitStack, every_mode])
 @pytest.mark.parametrize("use", USES)

@@ -115,6 +115,7 @@ def test_caches_of_several_machines_fetch_the_data_about_once(
     assert len(fetched) <= 1.2 * 3 * SHARDS
 
 
+@pytest.mark.slow
 def test_sources_of_a_mixture_have_windows_of_their_own(far, cache, fetched):
     sources = {
         "large": (far.subset(np.arange(600)), 3),
@@ -213,6 +214,7 @@ def wait_until(condition, seconds=20):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_bit_for_bit_on_other_ranks(far, cache):
     sampling = {"name": "windows", "lanes": 2, "window_gb": copies.cache_bytes() / 4e9}
 
@@ -409,6 +411,7 @@ def test_a_loader_that_is_dropped_holds_nothing_and_stops_no_exit(far, cache):
     assert not any(thread.is_alive() for thread in threads)
 
 
+@pytest.mark.slow
 def test_a_scan_beside_a_loader_that_holds_the_whole_cache_ends(far, cache, store):
     with build(far) as loader:
         next(iter(loader))

@@ -104,6 +104,7 @@ def test_the_table_says_what_happens(tmp_path, name):
         assert documented().get(name) == found
 
 
+@pytest.mark.slow
 def test_loaders_agree_on_whatever_a_full_scan_finds_usable(tmp_path):
     """No pair of them differs by more than the contract's mean of 0.25 of 255 on any of more than
     three hundred files.

@@ -326,6 +326,7 @@ def test_a_damaged_state_is_refused(manifest, state):
             loader.load_state_dict(state)
 
 
+@pytest.mark.few
 @every_config
 @pytest.mark.parametrize(
     ("batch_size", "last_batch"),

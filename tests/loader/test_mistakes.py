@@ -230,6 +230,7 @@ def test_repr(thumbnails):
         assert "of rank 1 of 3" in repr(each)
 
 
+@pytest.mark.slow
 def test_from_torch_is_a_context(thumbnails):
     from torchvision.datasets import ImageFolder
 
@@ -249,6 +250,7 @@ def test_from_torch_is_a_context(thumbnails):
         dp.from_torch(old)
 
 
+@pytest.mark.slow
 def test_the_programs_random_numbers_go_on_as_before(thumbnails):
     """In a process of its own: some libraries draw when they are imported."""
     code = f"""

@@ -242,6 +242,7 @@ def both(manifest):
     return dp.RandomChoice(mixed)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "config",
     [

@@ -49,6 +49,7 @@ def test_a_scan_finds_the_orientation_and_the_stored_size(files):
     assert set(map(tuple, manifest.take_sizes(np.arange(8)).tolist())) == {stored().shape[:2]}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("backend", "exif"),
     [*((name, "ignore") for name in ALL), *((name, "apply") for name in UPRIGHT)],
@@ -63,6 +64,7 @@ def test_every_backend_obeys_it(files, backend, exif):
         assert np.abs(image - np.asarray(scene)).mean() < TOLERANCE
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("backend", ["dali", "dali whole", "dali graph", "torchvision"])
 def test_regions_of_turned_images_are_those_of_the_reference(files, backend):
     """Random crops: each is a region of the stored image, found by way of the upright one."""

@@ -63,6 +63,7 @@ def test_the_pixels_are_those_of_a_loader_of_that_size(manifest, config):
             assert torch.equal(one.images, other.images)
 
 
+@pytest.mark.few
 @every_config
 def test_resume_is_exact_before_at_and_after_a_change(manifest, config):
     whole, states = [], []

@@ -88,6 +88,7 @@ def state(connection):
     connection.send(traces._is_on)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_know_whether_they_are_traced(context):
     def of_worker():

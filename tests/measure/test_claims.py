@@ -17,6 +17,7 @@ FOUND = {  # of 20 runs, at least, by machine and true gain
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_claims_are_true_and_large_gains_are_found(tool, kind):

@@ -63,6 +63,7 @@ def test_the_turns_of_an_a_b_are_rounds_with_a_control():
     }
 
 
+@pytest.mark.slow
 def test_jobs_at_once_measure_at_the_same_time(trials, tmp_path):
     trial = trials(corun=2, min_seconds=1.0).run(TrialKey("round", 3, "dali"), DALI)
     one, other = trial["jobs"]

@@ -32,6 +32,7 @@ def test_the_estimate_is_the_geometric_mean():
     assert paired_ratio([1, 2, 4], [1, 1, 1]).estimate == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_a_true_gain_is_found_through_noise():
     random = np.random.default_rng(0)
     found = [decision(random, 1.3) for _ in range(200)]
@@ -41,6 +42,7 @@ def test_a_true_gain_is_found_through_noise():
     assert [decision(random, 1.1, pairs=10, noise=0.02) for _ in range(200)].count("more") > 180
 
 
+@pytest.mark.slow
 def test_noise_alone_claims_next_to_nothing():
     random = np.random.default_rng(1)
     found = [decision(random, 1) for _ in range(500)]

@@ -43,6 +43,7 @@ def run(work, config, min_seconds=0.3, min_batches=4, max_warmup_seconds=0.5):
     return first | ready | window
 
 
+@pytest.mark.slow
 def test_the_window_is_as_long_as_asked_for(work):
     by_time = run(work, SyntheticConfig(), min_seconds=0.4)
     assert by_time["end"] - by_time["start"] >= 0.4 and by_time["images"] > 32
@@ -50,6 +51,7 @@ def test_the_window_is_as_long_as_asked_for(work):
     assert by_count["images"] == 7 * 8 == 8 * len(by_count["waits_s"])
 
 
+@pytest.mark.slow
 def test_asked_to_go_once_more_it_is_the_next_trial(work):
     timing = {"min_seconds": 0, "min_batches": 3, "max_warmup_seconds": 0.2}
     controller = InProcess(
@@ -99,6 +101,7 @@ def slow(monkeypatch, seconds):
     )
 
 
+@pytest.mark.slow
 def test_waiting_is_inside_the_clock(work, monkeypatch):
     """A fetch that sleeps 20 ms cannot be faster than 50 batches a second, nor cost CPU for it."""
     slow(monkeypatch, lambda: 0.02)
@@ -109,6 +112,7 @@ def test_waiting_is_inside_the_clock(work, monkeypatch):
     assert found["warm_up"]["steady"] and found["warm_up"]["images"] % 8 == 0
 
 
+@pytest.mark.slow
 def test_a_rate_that_never_settles_is_an_outcome(work, monkeypatch):
     start = time.monotonic()
     slow(monkeypatch, lambda: 0.005 + 0.05 * (time.monotonic() - start))  # slower and slower

@@ -307,6 +307,7 @@ def torchvision_line(
     return (made[0] * 128 + made[1]).numpy()
 
 
+@pytest.mark.slow
 def test_masks_are_torchvisions_value_for_value():
     """2,000 regions, sizes, places and flips; half of them small enough for ATen's other kernel."""
     random = np.random.default_rng(5)

@@ -45,6 +45,7 @@ def torchvision_regions(height: int, width: int, count: int) -> np.ndarray:
     return np.array([(each["top"], each["left"], each["height"], each["width"]) for each in drawn])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 333), (120, 400)])
 def test_random_resized_crop_is_distributed_as_torchvisions(height, width):
     """Two-sample Kolmogorov-Smirnov tests over 60,000 planned and 20,000 torchvision draws; 12 of
@@ -170,6 +171,7 @@ def test_transforms_pass_their_options_on():
     assert (crop.resize == [96, 144]).all() and crop.flip.all() and crop.vertical_flip.all()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("padding", [0, 3, (1, 2), (1, 0, 2, 5)])
 @pytest.mark.parametrize("pad_if_needed", [False, True])
 @pytest.mark.parametrize(

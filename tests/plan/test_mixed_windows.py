@@ -45,6 +45,7 @@ def plan(manifest, batch=16, rank=None, **options):
     )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("lanes", [1, 2, 8, 32])
 @pytest.mark.parametrize("shares", [(5, 2, 1), (0.7, 0.3, 0.02), (1, 1, 1), (0.02, 0.02, 0.96)])
 def test_every_global_batch_has_the_shares_and_so_has_every_lanes_part(shares, lanes):
@@ -76,6 +77,7 @@ def test_sources_are_shuffled_within_a_lanes_part():
     assert not np.array_equal(drawn[:, 0], drawn[:, 1])
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     lengths=st.lists(st.lists(st.integers(3, 12), min_size=2, max_size=8), min_size=1, max_size=3),
@@ -98,6 +100,7 @@ def test_every_image_of_a_source_comes_before_one_comes_again(lengths, lanes, pa
     assert np.array_equal(order.at(places), drawn[places])
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     lanes=st.integers(1, 4),

@@ -35,6 +35,7 @@ def test_partial_delivers_every_sample_once(n, batch, count, epoch, seed):
     assert all(1 <= len(row) <= batch for row in planned)
 
 
+@pytest.mark.slow
 @given(st.integers(60, 120), batches, counts, seeds)
 def test_drop_delivers_full_batches_without_repetition(n, batch, count, seed):
     plans = ranks(count, images(n), batch_size=batch, last_batch="drop", seed=seed)
@@ -52,6 +53,7 @@ def test_pad_delivers_full_batches_and_every_sample(n, batch, count, seed):
     assert len(ids) == -(-n // (batch * count)) * batch * count
 
 
+@pytest.mark.slow
 @given(
     st.integers(60, 200),
     st.sampled_from([(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]),

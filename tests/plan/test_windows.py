@@ -34,6 +34,7 @@ def plan(manifest, batch, rank=None, last_batch="partial", seed=0, **options):
 shards = st.lists(st.integers(1, 12), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     lengths=shards,

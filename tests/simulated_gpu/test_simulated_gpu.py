@@ -82,6 +82,7 @@ def locked(lock):
     return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_its_name_says_so_and_there_are_two():
     program = (
         "import torch; print([torch.cuda.get_device_name(each) for each in "
@@ -93,12 +94,14 @@ def test_its_name_says_so_and_there_are_two():
     assert run(program, CUDA_VISIBLE_DEVICES="")[0] == "[]"
 
 
+@pytest.mark.slow
 def test_a_wait_that_is_missing_shows():
     assert int(run(COPIES.format(wait="pass"))[0]) > 0
     assert run(COPIES.format(wait="torch.cuda.current_stream().wait_stream(side)"))[0] == "0"
     assert run(COPIES.format(wait="pass"), SIMULATED_GPU_EAGER="1")[0] == "0"
 
 
+@pytest.mark.slow
 def test_memory_that_was_given_back_is_poisoned():
     program = """
 import ctypes, torch
@@ -153,6 +156,7 @@ print(read_late(False), read_late(True), written_early(False), written_early(Tru
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poisoned", [False, True])
 def test_memory_that_is_given_back_is_used_again(poisoned):
     """PyTorch's own allocator does not show a missing `record_stream` unless somebody writes into
@@ -164,6 +168,7 @@ def test_memory_that_is_given_back_is_used_again(poisoned):
     assert too_early > 0
 
 
+@pytest.mark.slow
 def test_where_memory_is_poisoned_pytorch_counts_it_as_ever():
     program = """
 import torch
@@ -184,6 +189,7 @@ except torch.OutOfMemoryError as error:
     assert error.startswith(f"CUDA out of memory. Tried to allocate {2**27} bytes")
 
 
+@pytest.mark.slow
 def test_memory_runs_out_when_asked():
     program = """
 import torch
@@ -201,6 +207,7 @@ except torch.OutOfMemoryError as error:
 
 # As it is, and as an import of Lightning has it: then PyTorch counts GPUs by NVML, and says that
 # one is available.
+@pytest.mark.slow
 @pytest.mark.parametrize("by_nvml", ["0", "1"])
 def test_a_driver_that_is_too_old_is_named(by_nvml):
     program = """
@@ -350,6 +357,7 @@ OUTCOMES = {
 }
 
 
+@pytest.mark.slow
 def test_what_a_device_refuses_fails():
     asked = "".join(f"\nprint(outcome(lambda: {each}))" for each in OUTCOMES)
     out, errors = run(LAUNCHES + asked)

@@ -168,6 +168,7 @@ def test_a_module_that_is_not_there_is_named():
         process.answer()
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_ended():
     with (
         child("sleep", limit_s=2) as process,

@@ -85,6 +85,7 @@ def test_the_pss_is_that_of_the_sample_it_was_taken_after(monkeypatch):
     assert first["pss_mib"] > 0 and others and not any("pss_mib" in each for each in others)
 
 
+@pytest.mark.slow
 def test_the_cost_of_watching_is_measured_and_bounded():
     """At most 1 % of a core, however often it is asked to look."""
     sampler = watched("", seconds=6, every_s=0.001)

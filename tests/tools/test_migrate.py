@@ -66,6 +66,7 @@ def test_their_loader_is_measured_against_ours(module, command, tmp_path):
     assert "Compared with your loader: over 512 draws" in text
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -25,6 +25,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_last_good_one(tmp_path):
     """A limit on the size of files stands for a disk that is full: the write fails in the
     middle.

@@ -51,6 +51,7 @@ def test_one_share_in_two_spellings_is_no_change():
     assert len(describe_changes(kept, options(validation="split:0.31"))) == 1
 
 
+@pytest.mark.slow
 def test_no_training_image_is_evaluated(config, run, image_folder, tmp_path, capsys):
     data, few = (DataConfig(train=str(image_folder), filter=text) for text in (None, "label > 1"))
     run(config(data=data, validation="split:0.3", epochs=1, out=str(tmp_path / "split")))
@@ -75,6 +76,7 @@ def test_no_training_image_is_evaluated(config, run, image_folder, tmp_path, cap
     assert "whether it was trained on some of them is not known" in said
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_is_evaluated_with_other_options(config, run, image_folder, tmp_path):
     data = DataConfig(train=str(image_folder))
     first = {"data": data, "validation": "split:0.3"}
@@ -95,6 +97,7 @@ def test_a_run_goes_on_and_is_evaluated_with_other_options(config, run, image_fo
         run(config(**first, eval_only=True, checkpoint=str(path), seed=7))
 
 
+@pytest.mark.slow
 def test_other_pixels_than_those_of_the_run_are_said(config, run, tmp_path, capsys):
     run(config(epochs=1))
     path = str(tmp_path / "run/last.pt")
@@ -108,6 +111,7 @@ def test_other_pixels_than_those_of_the_run_are_said(config, run, tmp_path, caps
     assert "set transform.mean=[0.485,0.456,0.406]" in evaluate(dp.EvalTransform(resize=36, **dark))
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_that_it_trains_no_more(config, run, tmp_path):
     run(config(epochs=1))
     run(config(epochs=1, resume="auto"))

@@ -49,6 +49,7 @@ def stop_at(monkeypatch, step, number=signal.SIGTERM):
     monkeypatch.setattr(trainer.TrainStep, "__call__", stepped)
 
 
+@pytest.mark.slow
 def test_a_run_explains_itself(config, run, tmp_path):
     summary = run(config(ema_decay=0.5))
     out = tmp_path / "run"
@@ -82,6 +83,7 @@ def test_a_run_explains_itself(config, run, tmp_path):
     assert best["history"][-1]["top1"] == summary["best_top1"]
 
 
+@pytest.mark.slow
 def test_the_rates_of_a_schedule_are_taken_and_gone_on_with(config, run, tmp_path, monkeypatch):
     schedule = ScheduleConfig(name="step", unit="epoch", decay_epochs=1, warmup_lr=0.001)
     with monkeypatch.context() as patched:
@@ -94,6 +96,7 @@ def test_the_rates_of_a_schedule_are_taken_and_gone_on_with(config, run, tmp_pat
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "number"),
     [(1, signal.SIGTERM), (3, signal.SIGUSR1), (4, signal.SIGUSR2), (7, signal.SIGINT)],
@@ -127,6 +130,7 @@ def test_stopped_and_gone_on_with_is_as_if_never_stopped(
         assert (tmp_path / f"run/config_from_step_{step}.yaml").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_lamb_with_clipping_is_gone_on_with_bit_for_bit(
     config, run, tmp_path, monkeypatch, precision
@@ -146,6 +150,7 @@ def test_lamb_with_clipping_is_gone_on_with_bit_for_bit(
     assert all(same(never[part], stopped[part]) for part in LEARNED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [False, True])
 def test_a_run_names_its_parts_for_profilers_if_asked(config, run, wanted):
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiled:
@@ -156,6 +161,7 @@ def test_a_run_names_its_parts_for_profilers_if_asked(config, run, wanted):
     )
 
 
+@pytest.mark.slow
 def test_memory_that_is_short_is_given_back_around_each_validation(config, run, monkeypatch):
     """The training loader keeps its batches meanwhile, and validation needs others."""
     events, validate = [], trainer.validate
@@ -192,6 +198,7 @@ def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(
     assert rows(tmp_path / "never/steps.csv") == rows(tmp_path / "run/steps.csv")
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_nothing_left_to_do(config, run, tmp_path):
     first = run(config())
     again = run(config(resume="auto"))
@@ -200,6 +207,7 @@ def test_a_finished_run_has_nothing_left_to_do(config, run, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_more_epochs_go_on_from_the_last(config, run, tmp_path):
     run(config(epochs=1, warmup_epochs=0))
     assert (
@@ -223,6 +231,7 @@ def test_half_precision(config, run, tmp_path, precision):
     run(config(epochs=2, precision=precision, resume="auto", **images))
 
 
+@pytest.mark.slow
 def test_evaluation_alone_finds_the_same(config, run, tmp_path):
     trained = run(config(ema_decay=0.9))
     found = run(
@@ -268,6 +277,7 @@ def test_the_loader_is_changed_at_a_checkpoint(config, run, tmp_path, monkeypatc
     )
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(
     config, run, tmp_path
 ):
@@ -289,6 +299,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_last_checkpoint(
     assert (tmp_path / "run/last.pt").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_folder_has_one_run_at_a_time(config, run, tmp_path, monkeypatch):
     monkeypatch.setattr("dali_pipes.training.claim._WAIT_S", 0.0)
     out = tmp_path / "run"
@@ -321,6 +332,7 @@ def test_a_run_that_begins_at_the_same_moment_is_left_alone(config, run, tmp_pat
     assert len(weights(tmp_path / "run")["history"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume", [None, "auto"])
 def test_the_best_weights_of_a_run_whose_last_are_gone_stay(config, run, tmp_path, resume):
     run(config(epochs=1))
@@ -330,6 +342,7 @@ def test_the_best_weights_of_a_run_whose_last_are_gone_stay(config, run, tmp_pat
     run(config(resume=str(tmp_path / "run/best.pt")))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["freeze", "lr_scale", "optimizer"])
 def test_the_optimizer_goes_on_with_the_parameters_that_it_had(config, run, kind):
     """Others of the same number would get their momentum, and PyTorch would say nothing."""
@@ -353,6 +366,7 @@ def test_the_optimizer_goes_on_with_the_parameters_that_it_had(config, run, kind
         run(config(resume="auto", **given(6)))
 
 
+@pytest.mark.slow
 def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
     run(config(epochs=1))
     with pytest.raises(ConfigError, match="holds a run already; resume it"):
@@ -499,6 +513,7 @@ def mistakes(config, folder, out):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(16))
 def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(
     config, run, image_folder, tmp_path, number
@@ -521,6 +536,7 @@ def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(
     assert (tmp_path / "run/last.pt").read_bytes() == before, name
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_with_the_last_good_checkpoint(config, run, tmp_path, monkeypatch):
     run(config(epochs=1))
     before = (tmp_path / "run/last.pt").read_bytes()
@@ -541,6 +557,7 @@ def test_a_full_disk_ends_the_run_with_the_last_good_checkpoint(config, run, tmp
     )
 
 
+@pytest.mark.slow
 def test_a_bad_image_is_named_or_replaced(config, run, image_folder, tmp_path):
     folder = shutil.copytree(image_folder, tmp_path / "images")
     bad = config()

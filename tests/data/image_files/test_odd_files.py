@@ -108,6 +108,7 @@ def test_a_cache_that_cannot_be_looked_at_is_gone_without(folder, tmp_path, monk
     assert len(manifest) == 2 and "continuing without a cache" in caplog.text
 
 
+@pytest.mark.slow
 def test_whether_a_file_is_a_manifest_is_read_without_pythons_files(folder, tmp_path):
     """Arrow's threads let go of a Python file while the interpreter ended, and the process
     aborted.

@@ -217,6 +217,7 @@ def test_a_split_by_what_is_not_there():
         manifest.split({"a": 0.5}, by="boxes")
 
 
+@pytest.mark.slow
 @given(ROWS, ROWS)
 def test_concat_joins_classes_of_the_same_name(one, other):
     names = ["dog", "emu", "bird"]

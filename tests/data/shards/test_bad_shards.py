@@ -73,6 +73,7 @@ WHOLE_SHARD = {
 }
 
 
+@pytest.mark.few
 @every_backend
 @pytest.mark.parametrize("fault", ONE_SAMPLE)
 def test_raise_names_shard_and_member(scanned, name, fault):
@@ -87,6 +88,7 @@ def test_raise_names_shard_and_member(scanned, name, fault):
     assert f"shard-000001.tar/000000020.jpg: {caught.value.bad_samples[0][2]}" in str(caught.value)
 
 
+@pytest.mark.few
 @every_backend
 @pytest.mark.parametrize("fault", WHOLE_SHARD)
 def test_a_lost_shard_costs_its_own_samples_only(scanned, name, fault):
@@ -111,6 +113,7 @@ def test_a_lost_shard_costs_its_own_samples_only(scanned, name, fault):
     assert {reason for _, _, reason in loader.bad_samples} == {why}
 
 
+@pytest.mark.few
 @every_backend
 def test_a_shard_that_is_cut_off_while_it_is_read(scanned, name):
     """Readers have it open already."""
@@ -125,6 +128,7 @@ def test_a_shard_that_is_cut_off_while_it_is_read(scanned, name):
     assert all(delivered.count(sample) >= 2 for sample in set(range(37)) - lost)
 
 
+@pytest.mark.few
 @every_backend
 def test_a_resumed_stream_is_the_uninterrupted_one(scanned, name):
     def form(batch):
@@ -203,6 +207,7 @@ def test_an_error_names_the_images_of_its_own_stream_alone(scanned, monkeypatch)
     assert notes[1] == []
 
 
+@pytest.mark.slow
 @every_backend
 def test_nothing_is_left_open(scanned, name):
     def use():

@@ -82,6 +82,7 @@ def test_a_damaged_copy_of_a_row_group_is_made_again(folder, cache):
     assert [made.read(number).tobytes() for number in range(9)] == expected
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("source", ["{}", "{}/images-*.parquet", "file://{}/images-*.parquet"])
 def test_folders_patterns_and_urls(folder, source):
     made = opened(source.format(folder))

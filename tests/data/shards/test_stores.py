@@ -353,6 +353,7 @@ def test_a_server_without_ranges_sends_a_shard_once(store, monkeypatch):
         assert remote.read_object(url, 5000, 5010) == content.getvalue()[5000:5010]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranges", [True, False])
 def test_parquet_and_class_folders_of_a_web_server(manifest, tmp_path, ranges):
     files = Path(__file__).with_name("files")

@@ -94,6 +94,7 @@ def test_a_manifest_from_before_there_were_shards(manifest, tmp_path):
     assert old.read(5).tobytes() == manifest.path(5).read_bytes()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("column", "value"),
     [

@@ -277,6 +277,7 @@ def test_each_source_has_its_own_epochs(mode):
         assert np.ptp(seen) <= 1 and seen.min() > 6000 / 8 / 12 - 10 and len(seen) == size
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     classes=st.integers(1, 6),
@@ -465,6 +466,7 @@ def test_the_bijection_is_one(n):
     assert np.array_equal(np.sort(permute(n, np.arange(n), 7, Kind.IMAGES, 3)), np.arange(n))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("n", [3, 5, 64, 300])
 def test_the_bijection_puts_everything_everywhere_equally_often(n):
     numbers = np.repeat(np.arange(12_000), n)

@@ -116,6 +116,7 @@ def iou_regions(count: int, **options) -> np.ndarray:
     return transform.geometry_around(source, objects, Draws(0, 0, np.arange(count))).region
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [None, 0.0, 0.5])
 def test_regions_around_boxes_are_distributed_as_torchvisions(least):
     options = {} if least is None else {"sampler_options": [least]}

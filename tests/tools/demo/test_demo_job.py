@@ -7,6 +7,7 @@ import pytest
 from dali_pipes.data import demo
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "files"), [([], 20), (["objects=true"], 20 + 20 + 4)], ids=["classes", "objects"]
 )
@@ -26,6 +27,7 @@ def test_a_folder_of_ones_own_is_left_alone(command, tmp_path):
     assert list((tmp_path / "set").iterdir()) == [tmp_path / "set/train"]
 
 
+@pytest.mark.slow
 def test_a_job_that_reads_the_set_makes_it_first(command, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "make_demo_set", partial(demo.make_demo_set, train=10, val=10))
     words = ("scan", "data=demo", f"data.root={tmp_path / 'demo'}", "split=val")

@@ -39,6 +39,7 @@ def digest(folder):
     }
 
 
+@pytest.mark.slow
 def test_boxes_areas_and_keypoints_are_those_of_the_painted_pixels(demo):
     count = set()
     for image, annotations in annotated(demo):
@@ -123,6 +124,7 @@ def test_every_shape_is_seen(seed):
     assert set(np.unique(picture.visible)) >= set(range(1, len(picture.shapes) + 1))
 
 
+@pytest.mark.slow
 def test_two_calls_write_the_same_bytes_and_a_third_one_nothing(demo, tmp_path):
     again = make_demo_objects(tmp_path / "again", train=30, val=3)
     assert digest(again) == digest(demo) and len(digest(again)) == 2 * 33 + 5

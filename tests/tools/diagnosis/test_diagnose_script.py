@@ -26,6 +26,7 @@ def diagnose(command, image_folder, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_verdict_with_its_evidence_and_fixes(diagnose, tmp_path, monkeypatch):
     monkeypatch.setattr("dali_pipes.training.tasks.start.build_network", small_network)
     ended = diagnose(
@@ -74,6 +75,7 @@ def test_beside_another_program(diagnose):
     assert result["corun"] == 2 and result["alone"] > 0 and result["figures"]["cold_rate"] is None
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 import dali_pipes as dp
 
 
+@pytest.mark.slow
 def test_a_diagnosis_from_start_to_end(capsys):
     found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
     message = capsys.readouterr().err
@@ -31,6 +32,7 @@ def test_what_cannot_be_diagnosed():
         dp.diagnose(DataLoader(TensorDataset(torch.zeros(3)), 4, drop_last=True), print)
 
 
+@pytest.mark.slow
 def test_a_diagnosis_begins_with_the_answer(capsys):
     found = dp.diagnose(loader(Samples(sleep=0.01), workers=1), computing(0), seconds=0.2, rounds=1)
     progress, said = capsys.readouterr().err.split("\n\n", 1)
@@ -73,6 +75,7 @@ def test_a_loader_of_ours_goes_on_where_it_was(thumbnails):
         assert found.figures.loader > 0 and ours.state_dict() == place
 
 
+@pytest.mark.slow
 def test_what_the_limit_leaves_out_is_said(capsys):
     options = {"seconds": 0.3, "rounds": 3, "limit": 1}
     found = dp.diagnose(loader(Samples(sleep=0.005), workers=1), computing(0), **options)
@@ -93,6 +96,7 @@ def test_what_the_limit_leaves_out_is_said(capsys):
     )
 
 
+@pytest.mark.slow
 def test_the_lines_to_change_are_shown(tmp_path, capsys):
     program = (
         "import time, torch, dali_pipes as dp\nfrom torch.utils.data import DataLoader\n"

@@ -18,6 +18,7 @@ def wrong():
     raise FileNotFoundError(2, "No such file or directory", "/dev/shm")
 
 
+@pytest.mark.slow
 def test_the_doctor_survives_and_says_what_to_do(tmp_path, monkeypatch):
     (tmp_path / "planted_check.py").write_text(MODULE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")

@@ -179,6 +179,7 @@ def test_engines_that_need_an_option(engines):
     assert finding.status == "warning" and "only without jpeg_fancy_upsampling" in finding.found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("capabilities", "remedy"),
     [

@@ -79,6 +79,7 @@ def test_the_truncated_one_has_a_header_and_no_end(made):
         image.load()
 
 
+@pytest.mark.slow
 def test_the_cpu_decodes_made_images_as_the_cpu_does(monkeypatch):
     """The real thing, but for the GPU and the child process: with the loader's own options."""
     monkeypatch.setattr(decode_compare, "SECONDS", 0.1)

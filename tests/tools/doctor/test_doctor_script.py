@@ -63,6 +63,7 @@ def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
     ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("argument", "message"),
     [

@@ -330,6 +330,7 @@ def proposal_of(loaders, folder):
     return propose(wishes, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_the_program_is_fed_by_ours_after_the_change(watch, serve, tmp_path, kind):
     text, fed, training = PROGRAMS[kind]
@@ -373,6 +374,7 @@ def test_a_loader_of_another_module_is_changed_there(watch, tmp_path):
     assert proposal.texts == {tmp_path / "data_of_mine.py": changed}
 
 
+@pytest.mark.slow
 def test_nothing_of_the_training_runs_and_nothing_is_written(watch, tmp_path):
     text = PROGRAMS["two loaders"][0] + "print('uploaded')\n"
     (tmp_path / "helper_of_mine.py").write_text("x = 1\n")
@@ -417,6 +419,7 @@ def test_an_iterable_dataset_is_refused_by_name(watch, tmp_path):
     assert not proposal_of([loader], tmp_path).diff
 
 
+@pytest.mark.slow
 def test_another_loader_can_be_measured(watch, tmp_path):
     answers, _, _ = watch(PROGRAMS["two loaders"][0], number=2)
     loaders = loaders_of(answers)
@@ -425,6 +428,7 @@ def test_another_loader_can_be_measured(watch, tmp_path):
     assert Path(loaders[1].work["manifest"]).exists()
 
 
+@pytest.mark.slow
 def test_a_loader_of_a_library_is_named_with_what_helps(watch, tmp_path):
     """Lightning makes a DataLoader anew: the copy counts as the one that the program has made."""
     package = tmp_path / "site-packages/lightning"

@@ -420,6 +420,7 @@ def test_what_cannot_work_is_named(config, tmp_path, message):
     assert not (tmp_path / "out").exists(), "the right options can take it"
 
 
+@pytest.mark.slow
 def test_the_command(command, config, tmp_path, monkeypatch):
     small = [
         "transform.size=32",

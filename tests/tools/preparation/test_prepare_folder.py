@@ -152,6 +152,7 @@ def test_a_second_run_keeps_what_is_there(image_folder, tmp_path):
     assert result(tmp_path / "out")["kept"] == 37
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(large_folder, tmp_path):
     made = tmp_path / "out/train"
     killed(lambda: len(list(made.rglob("*.jpg"))) > 20, large_folder, tmp_path / "out", resize=300)
@@ -252,6 +253,7 @@ def test_no_usable_image_is_an_error(tmp_path):
         prepared(tmp_path / "set", tmp_path / "out", resize=64)
 
 
+@pytest.mark.slow
 def test_difference_is_none_where_no_pixel_changes_and_some_where_they_do(tmp_path):
     (tmp_path / "set/a").mkdir(parents=True)
     for number in range(5):

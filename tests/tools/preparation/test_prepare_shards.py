@@ -146,6 +146,7 @@ def test_bad_images_leave_a_gap_and_extensions_tell_the_format(mixed_folder, tmp
     }
 
 
+@pytest.mark.slow
 def test_with_resize_they_hold_what_a_folder_would(image_folder, manifest, tmp_path):
     found = samples(
         prepared(image_folder, tmp_path / "shards", to="shards", resize=64, agreement_images=8)
@@ -263,6 +264,7 @@ def test_prepared_shards_are_opened_by_their_index_when_they_are_uploaded(
     )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "options",
     [{"to": "shards", "shard_mib": 1}, {"to": "shards", "resize": 30}, {"resize": 30}],

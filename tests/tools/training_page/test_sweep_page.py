@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dali_pipes.tools.training_page.sweep import read_runs, write_sweep
 
 
@@ -113,6 +115,7 @@ def test_no_run_has_ended(tmp_path):
     assert write_sweep(tmp_path).startswith("No run has ended")
 
 
+@pytest.mark.slow
 def test_runs_that_end_at_the_same_time_are_all_in_the_table(tmp_path):
     """Each writes the page after its own summary, as the jobs of a cluster do."""
     program = "import sys; from pathlib import Path; import test_sweep_page as test\n"

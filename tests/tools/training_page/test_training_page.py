@@ -74,6 +74,7 @@ class Open(HTMLParser):
             self.open.pop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classes", "numbers", "none"])
 def test_a_page_is_complete(folders, kind):
     parser, page = Open(), read(folders[kind])

@@ -97,6 +97,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_ends_in_one_clear_line(command, image_folder, tmp_path, name):
     arguments, message = MISTAKES[name]

@@ -121,6 +121,7 @@ def run_in_two_parts(config, options, tmp_path, monkeypatch):
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_tensorboard_has_what_the_csv_files_have(config, run, tmp_path):
     run(config())
     values, texts = board(tmp_path / "run")
@@ -129,11 +130,13 @@ def test_tensorboard_has_what_the_csv_files_have(config, run, tmp_path):
     assert len(texts) == 1 and "name: mobilenet_v3_small" in texts[0]
 
 
+@pytest.mark.slow
 def test_tensorboard_takes_options(config, run, tmp_path):
     run(config(logger=["tensorboard"], logger_options={"tensorboard": {"filename_suffix": ".x"}}))
     assert list((tmp_path / "run").glob("events.out.tfevents*.x"))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("names", ["csv", None, []])
 def test_nothing_but_csv_files(config, run, tmp_path, names):
     run(config(logger=names, epochs=1, warmup_epochs=0))

@@ -75,6 +75,7 @@ def check_resumes(config, run, tmp_path, monkeypatch, **options):
     return summary, again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [*LABELS])
 def test_the_labels_choose_the_task(config, run, table, tmp_path, monkeypatch, task):
     summary, again = check_resumes(config, run, tmp_path, monkeypatch, data=table(task))
@@ -99,6 +100,7 @@ def test_the_labels_choose_the_task(config, run, table, tmp_path, monkeypatch, t
         training.train(config(eval_only=True, checkpoint=path))
 
 
+@pytest.mark.slow
 def test_the_loss_and_its_weights_are_options(config, run, table, tmp_path):
     balanced = TaskConfig(name="multilabel", loss="bce", pos_weight="balanced")
     run(config(data=table("multilabel"), task=balanced, epochs=1, out=str(tmp_path / "balanced")))
@@ -120,6 +122,7 @@ def test_a_share_of_the_training_images_is_for_validation(config, run, image_fol
     assert evaluated["images"] == 11 and evaluated["top1"] == summary["top1"]
 
 
+@pytest.mark.slow
 def test_nothing_is_evaluated(config, run, image_folder, tmp_path):
     data = DataConfig(train=str(image_folder))
     summary = run(config(data=data, validation="none"))
@@ -132,12 +135,14 @@ def test_nothing_is_evaluated(config, run, image_folder, tmp_path):
     assert len(kept) - 1 == losses.index(min(losses))
 
 
+@pytest.mark.slow
 def test_every_third_epoch_and_the_last_are_evaluated(config, run, tmp_path):
     run(config(epochs=5, evaluate_every=3))
     evaluated = [row["top1"] != "" for row in rows(tmp_path / "run/epochs.csv")]
     assert evaluated == [False, False, True, False, True]
 
 
+@pytest.mark.slow
 def test_a_run_ends_when_it_is_not_better_any_more(config, run, tmp_path):
     still = OptimizerConfig(lr=0.0, lr_batch_size=None)
     frozen = ModelConfig(name="shufflenet_v2_x0_5", freeze=["conv*", "stage*"])
@@ -161,6 +166,7 @@ def test_a_run_ends_when_it_is_not_better_any_more(config, run, tmp_path):
     assert again["epochs"] == 3
 
 
+@pytest.mark.slow
 def test_the_rate_falls_when_a_run_is_not_better_any_more(config, run, tmp_path, monkeypatch):
     """And goes on so after a stop."""
     frozen = ModelConfig(name="shufflenet_v2_x0_5", freeze=["conv*", "stage*"])
@@ -316,6 +322,7 @@ def own(config, tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.slow
 def test_a_task_of_the_users_trains_on_views(own, config, run, tmp_path, monkeypatch):
     summary, again = check_resumes(own, run, tmp_path, monkeypatch)
     assert summary["val_loss"] == pytest.approx(again["val_loss"]) and summary["best_val_loss"]
@@ -404,6 +411,7 @@ def test_options_of_the_built_in_tasks_are_refused(own, options, message):
         own(**options)
 
 
+@pytest.mark.slow
 def test_an_unknown_measurement_ends_the_run_after_it_is_saved(own, run, tmp_path):
     with pytest.raises(
         trainer.TrainingError, match=r"monitor=iou, and evaluate\(\) returns loss, mean; name one"

@@ -35,6 +35,7 @@ def begun(config, run, image_folder, tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_only_the_head_is_new_and_trained(begun, run, tmp_path):
     run(begun())
     before, after = weights(tmp_path / "begun")["model"], weights(tmp_path / "run")["model"]
@@ -46,6 +47,7 @@ def test_only_the_head_is_new_and_trained(begun, run, tmp_path):
     assert "% of the weights are trained" in log
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_without_the_file(begun, run, tmp_path, monkeypatch):
     """What is trained, at which rates, and the running statistics are as if never stopped."""
     scaled = OptimizerConfig(lr=0.02, lr_batch_size=None, lr_scale={"classifier.0.*": 0.1})
@@ -102,6 +104,7 @@ def mistakes(begun, tmp_path):
     yield {"name": "resnet18", "weights": file}, "of another network"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("number", range(6))
 def test_a_mistake_leaves_no_folder(begun, tmp_path, number):
     options, message = [*mistakes(begun, tmp_path)][number]
@@ -110,6 +113,7 @@ def test_a_mistake_leaves_no_folder(begun, tmp_path, number):
     assert not (tmp_path / "run").exists() and "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_another_normalization_is_named(config, run, tmp_path, monkeypatch):
     from torchvision.models import MobileNet_V3_Small_Weights, mobilenet_v3_small
 

@@ -60,6 +60,7 @@ def opened(source, **options):
 TARS = [f"train-{number:04d}.tar" for number in range(12)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [

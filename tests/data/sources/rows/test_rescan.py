@@ -170,6 +170,7 @@ def change(root, kind, folder, number):
         file.rename(file.with_name(f"renamed {number}.jpg"))
 
 
+@pytest.mark.slow
 @given(before=CHANGES, then=CHANGES, unchanged=st.sampled_from(["file", "folder"]))
 def test_a_scan_again_finds_what_a_first_scan_would(tmp_path_factory, before, then, unchanged):
     root = tmp_path_factory.mktemp("sets") / "set"

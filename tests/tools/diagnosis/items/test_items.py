@@ -64,6 +64,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_planted_part_is_the_largest(name, tmp_path):
     expected, kind, body = PLANTED[name]

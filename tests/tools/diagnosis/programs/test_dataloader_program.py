@@ -101,6 +101,7 @@ def test_a_length_that_is_the_batch_size_decides():
     assert count_items("none") == count_items(None) == count_items([torch.zeros(())]) == 1
 
 
+@pytest.mark.slow
 def test_what_from_torch_makes_of_it_is_tried(image_folder):
     """With their own transform: the batches are those that the step expects."""
     crop = v2.Compose(
@@ -157,6 +158,7 @@ def test_samples_of_another_kind_are_left_alone(samples):
     assert not program.paths and not program.data_bytes
 
 
+@pytest.mark.slow
 def test_a_step_that_takes_no_larger_batch_and_a_fix_that_fails(monkeypatch):
     """The diagnosis stands without them."""
 

@@ -54,6 +54,7 @@ def diagnose(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose, tmp_path):
     ended = diagnose(TRAINS, "out=kept")
     result = json.loads(ended.stdout)
@@ -72,6 +73,7 @@ def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose, tm
     assert result["provenance"]["overrides"] == ["seconds=0.1", "rounds=1", "out=kept"]
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_ends_with_its_own_status_and_traceback(diagnose):
     ended = diagnose("print('x', file=sys.stderr)\nraise SystemExit(3)")
     assert (
@@ -81,6 +83,7 @@ def test_a_program_that_fails_ends_with_its_own_status_and_traceback(diagnose):
     assert not ended.stdout
 
 
+@pytest.mark.slow
 def test_at_the_limit_the_place_is_named(diagnose, tmp_path):
     ended = diagnose("", "limit=5", program="import time\n\ntime.sleep(100)\n")
     assert (
@@ -258,6 +261,7 @@ def test_what_is_not_seen_of_tensorflow_is_said(diagnose, loop, message):
     assert ended.returncode == 1 and message in ended.stderr and "uploaded" not in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_diagnosis_that_is_stopped_leaves_no_process(tmp_path, number):
     """Its workers are in a process that is not a child of the command, and get no signal of a

@@ -191,6 +191,7 @@ def watch(server, tmp_path):
     return run
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", LOOPS)
 def test_the_loop_that_trains_is_found_and_measured(watch, kind):
     text = HEAD + LOOPS[kind] + "print('uploaded')\n"
@@ -261,6 +262,7 @@ def test_a_traceback_is_the_programs_own(watch):
     assert len(frames) == 1 and "train.py" in frames[0]
 
 
+@pytest.mark.slow
 def test_the_dearer_of_two_loaders_is_examined(watch):
     answers, _, _ = watch(HEAD + LOOPS["zip, the dear one first"], seconds=0.2)
     assert (
