@@ -285,6 +285,7 @@ def test_the_table_of_contents_is_complete():
     assert all(hasattr(dali_pipes, each) for each in dali_pipes.__all__)
 
 
+@pytest.mark.slow
 def test_no_two_classes_of_the_package_have_one_name():
     """One word has one meaning (a name is read without its module)."""
     names = Counter(

@@ -103,6 +103,7 @@ def texts_of_the_package():
                 yield node.value
 
 
+@pytest.mark.slow
 def test_the_errors_of_the_faq_are_those_of_the_package():
     quoted = re.findall(r"^### `(.*)`$", (REPO / "docs/faq.md").read_text(), re.MULTILINE)
     texts = list(texts_of_the_package())

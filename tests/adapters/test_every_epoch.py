@@ -178,6 +178,7 @@ def test_partners_and_values_are_distributed_as_they_were(files):
     assert ((a - b) ** 2 / (a + b)).sum() < 86
 
 
+@pytest.mark.slow
 def test_evaluations_are_equal(files):
     """Steps that draw nothing: with the same random numbers all values and pixels are equal."""
 
@@ -231,6 +232,7 @@ def test_frames_have_one_crop(files):
 # the program's own
 
 
+@pytest.mark.slow
 def test_the_programs_own_random_states_stay(files):
     dataset = PROGRAMS["captions"](*files)
 
@@ -332,6 +334,7 @@ class Later:
         self.label += 1
 
 
+@pytest.mark.slow
 def test_containers_are_not_made_anew(files):
     class Contained(Files):
         def __getitem__(self, index):
@@ -395,6 +398,7 @@ def test_two_loaders_in_two_threads(files):
             assert_equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_workers_know_the_data_set(files):
     class Asking(Files):
         def __getitem__(self, index):
@@ -405,6 +409,7 @@ def test_the_workers_know_the_data_set(files):
     assert len(batches(convert(old(Asking(*files), workers=1)))) == 3
 
 
+@pytest.mark.slow
 def test_the_check_leaves_the_collate_function_as_it_was(files):
     class Collate:
         calls = 0
@@ -423,6 +428,7 @@ def test_the_check_leaves_the_collate_function_as_it_was(files):
     assert collate.calls == 0
 
 
+@pytest.mark.slow
 def test_gray_pictures(files):
     class Gray(Files):
         def __getitem__(self, index):

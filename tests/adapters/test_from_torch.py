@@ -302,6 +302,7 @@ class Numbered:
         return self._count
 
 
+@pytest.mark.slow
 def test_lists_as_the_old_loader_yields_them(dataset):
     old = DataLoader(dataset, 8)
     loader = dp.from_torch(old, dp.TorchConfig(num_workers=0), **CPU)
@@ -611,6 +612,7 @@ class Own(datasets.ImageFolder):
         return image, label + 1
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("kind", "labels"), [(Own, [1, 1, 1]), (Short, [0, 0, 0]), (Several, [0, 0, 0])]
 )
@@ -622,6 +624,7 @@ def test_a_folder_with_methods_of_its_own(image_folder, kind, labels):
     assert len(files) == (1 if kind is Several else 10)
 
 
+@pytest.mark.slow
 def test_own_loaders_and_target_transforms(image_folder):
     options = {
         "loader": lambda path: Image.open(path).convert("RGB"),
@@ -745,7 +748,7 @@ def test_numbers_of_normalize(dataset):
         assert transform.mean == (0.5,) * 3 and transform.std == (0.25,) * 3
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [True, "cat", -1, np.int64(3)])
 def test_labels_that_are_no_class_numbers(dataset, label):
     other = datasets.ImageFolder(dataset.root, EVAL)

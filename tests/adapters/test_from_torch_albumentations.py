@@ -62,6 +62,7 @@ def test_smallest_max_size_gives_the_plan_equal_sizes():
         assert step.smallest(np.array([[height, width]])).tolist() == [[*theirs.shape[:2]]]
 
 
+@pytest.mark.slow
 def test_smallest_max_size_is_read(photograph_folder):
     steps = A.SmallestMaxSize(50), A.RandomCrop(40, 48), A.RandomGamma(p=0.5)
     _, new = converted(photograph_folder, *steps, ToTensorV2(), shuffle=True)

@@ -228,6 +228,7 @@ def test_bytes_that_lie_in_no_file_are_refused(store, pictures, tmp_path):
     assert "write each image to a file of its own" in str(error.value)
 
 
+@pytest.mark.slow
 def test_pictures_of_hugging_face_are_read_out_of_its_arrow_files(pictures, tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
@@ -245,6 +246,7 @@ def test_pictures_of_hugging_face_are_read_out_of_its_arrow_files(pictures, tmp_
     assert_same_batches(DataLoader(table, batch_size=4))
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_after_the_conversion(pictures, tmp_path):
     dataset = InOneFileBySeeking(tmp_path, pictures)
     with convert(DataLoader(dataset, batch_size=COUNT), check=False) as loader:

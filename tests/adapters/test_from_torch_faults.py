@@ -138,6 +138,7 @@ def test_a_tensor_that_is_written_into(where, write, which, files):
 ONE = 46  # of 120
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("steps", "change"),
     [
@@ -404,6 +405,7 @@ class Note:
     __hash__ = None
 
 
+@pytest.mark.slow
 def test_objects_that_a_collate_function_changes(files):
     """They are new in each epoch, as those of the data set are."""
 
@@ -525,6 +527,7 @@ def test_labels_of_what_few_pictures_have(value, files):
     assert_refused(Labelled(files, None), "depends on|is another one for")
 
 
+@pytest.mark.slow
 def test_a_mode_as_a_value(files, tmp_path):
     class Labelled(Own):
         def __getitem__(self, index):
@@ -613,6 +616,7 @@ def test_two_pictures_of_one_crop(files):
 # Libraries that the program has changed
 
 
+@pytest.mark.slow
 def test_an_opener_and_methods_that_were_replaced(root, files, monkeypatch):
     real, forward = Image.open, v1.CenterCrop.forward
     with monkeypatch.context() as patch:
@@ -627,6 +631,7 @@ def test_an_opener_and_methods_that_were_replaced(root, files, monkeypatch):
         assert_same_values(ImageFolder(root, steps))
 
 
+@pytest.mark.slow
 def test_a_step_with_hooks_or_with_methods_of_its_own(root):
     def folder(step):
         return ImageFolder(root, v1.Compose([*EVAL.transforms[:2], step, v1.ToTensor()]))
@@ -660,6 +665,7 @@ def by_calls():
     return lambda picture: picture if next(calls) % 50 else ImageOps.mirror(picture)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("make", [Counting, by_own_generator, by_calls])
 def test_a_step_of_a_compose_that_no_plan_can_repeat(make, root):
     step = make()
@@ -760,7 +766,7 @@ LATER = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("place", LATER)
 def test_a_change_after_the_conversion_is_seen(place, root):
     data = ImageFolder(root, steps())
@@ -921,6 +927,7 @@ def test_no_file_is_removed(files):
     assert all(Path(path).exists() for path in files)
 
 
+@pytest.mark.slow
 def test_batches_are_equal_where_nothing_is_wrong(files):
     """The old loader's, although its function counts, and has a state."""
     old = DataLoader(Own(files, AfterCallsOfSamples()), 3)

@@ -69,7 +69,7 @@ ROUNDED = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EQUAL | ROUNDED)
 def test_batches_are_those_of_the_old_loader(folder, name):
     transform = (EQUAL | ROUNDED)[name]()
@@ -116,7 +116,7 @@ def mode_of(file):
 EVAL = end(v1.Resize(48), v1.CenterCrop(40))
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", ["colour", "gray", "both"])
 @pytest.mark.parametrize(
     "make",

@@ -154,6 +154,7 @@ def shift(samples):
     return samples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Batched, OfTwoFiles])
 def test_samples_that_are_visited_together_are_those_alone(files, kind):
     together = run(kind(files, more=lambda index: index))
@@ -215,6 +216,7 @@ def values(index):
     return {"at": index, "name": f"image {index}", "boxes": torch.full((4, 4), float(index))}
 
 
+@pytest.mark.slow
 def test_several_processes_see_what_one_sees(files, in_processes_at_once):
     table = Table(files, more=values)
     assert_same(run(table, processes=2), run(table))
@@ -385,6 +387,7 @@ def _ask_always(self, index):
     return EVAL(self.picture), self.ask(index)
 
 
+@pytest.mark.slow
 def test_a_file_in_a_cache_is_opened_by_each_process(files, in_processes_at_once, tmp_path):
     """Such as one of LMDB, which a forked process must not go on using."""
 
@@ -465,7 +468,7 @@ VALUES = {
 NOT_KEPT = ("bfloat16", "a path")
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES)
 def test_values_come_out_of_the_file_as_they_were(files, tmp_path, kind):
     table, seen = Table(files, 20, VALUES[kind]), []

@@ -493,7 +493,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_defects_are_refused_by_name(pairs, name):
     PAIRS[:] = pairs

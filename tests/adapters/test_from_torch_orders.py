@@ -112,7 +112,7 @@ def quickly(few_made_up):
     """With few of the made-up pictures, which have nothing to do with the order."""
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -137,6 +137,7 @@ def test_the_order_of_each_epoch_is_theirs(options, told, numbered):
     assert [labels.tolist() for _, labels in old] == before
 
 
+@pytest.mark.slow
 def test_a_batch_sampler_with_the_name_of_timms(numbered):
     batches = BatchSampler(SequentialSampler(numbered), 8, False)
     old = DataLoader(numbered, batch_sampler=_RepeatSampler(batches))
@@ -309,6 +310,7 @@ def test_an_order_of_several_processes_is_refused(monkeypatch):
         read_order(old, COUNT)
 
 
+@pytest.mark.slow
 def test_an_epoch_of_another_length_later_on(numbered):
     class Later(ByEpoch):
         def __iter__(self):

@@ -231,6 +231,7 @@ def test_steps_without_random_numbers_give_the_old_values(files, case, config):
         )
 
 
+@pytest.mark.slow
 def test_albumentations_steps_run_as_they_are(files):
     pipeline = A.Compose(
         [
@@ -424,6 +425,7 @@ def test_what_no_plan_can_repeat_is_refused(files, case):
     assert reason in " ".join([str(raised.value), *(step.by for step in raised.value.steps)])
 
 
+@pytest.mark.slow
 def test_a_step_that_changes_the_shape_of_some_images_is_named(files):
     steps = [Shrink(), transforms.Resize((32, 32)), transforms.ToTensor()]
     old = DataLoader(Pictures(files, transforms.Compose(steps)), batch_size=4)
@@ -456,6 +458,7 @@ def test_explain_says_what_runs_as_it_is(files):
     assert "Sharpen" in text and "image by image" in text
 
 
+@pytest.mark.slow
 def test_a_program_state_stays_as_it_was(files):
     before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
     old = DataLoader(Pictures(files, compose(transforms.ToTensor(), AddNoise())), batch_size=4)

@@ -214,7 +214,7 @@ IDIOMS = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 @pytest.mark.parametrize("name", IDIOMS)
 def test_what_comes_out_is_what_came_out(name, files):
@@ -313,6 +313,7 @@ def test_wrappers(files):
     assert_same_batches(DataLoader(Around(own), 5))
 
 
+@pytest.mark.slow
 def test_a_sampler_of_some_samples(files):
     own = Own(files, lambda x, at: (EVAL(x), at))
     old = DataLoader(own, 2, sampler=SubsetRandomSampler([7, 1, 4]))
@@ -578,6 +579,7 @@ def test_an_image_that_the_collate_function_leaves_out(files):
         )
 
 
+@pytest.mark.slow
 def test_patches_are_undone(files):
     before = Image.open.__code__, v1.Resize.forward, read_image.__code__
     for sample in (lambda x, at: (EVAL(x), at), by_hand):
@@ -658,6 +660,7 @@ class Counted(Own):
         return self.sample(pil_loader(self.files[index])), index
 
 
+@pytest.mark.slow
 def test_random_states_of_gpus_are_not_touched(files, monkeypatch):
     """torch.manual_seed seeds every GPU, and nobody would restore their states."""
 

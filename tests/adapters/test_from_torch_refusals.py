@@ -239,6 +239,7 @@ def test_pictures_that_are_larger_than_all_noise_show_nothing(tmp_path, monkeypa
 # What is proposed is carried over
 
 
+@pytest.mark.slow
 def test_what_follows_in_the_collate_function(files):
     rest = v2.Compose([v2.RandomPerspective(), v2.ToDtype(torch.float32, scale=True)])
 

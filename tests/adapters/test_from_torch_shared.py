@@ -124,6 +124,7 @@ READ = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", READ)
 def test_a_step_that_is_told_a_rare_label(how, files):
     with pytest.raises(NotConvertibleError, match=r"it reads .*, which the data set changes"):
@@ -317,6 +318,7 @@ def test_a_step_that_is_told_the_label(how, files):
     assert NOW == {"label": 0} and LABEL == 0
 
 
+@pytest.mark.slow
 def test_a_method_that_reads_only_options(files):
     conversion = Conversion.of(DataLoader(Method(files, "strength"), 4))
     assert conversion.transform.augmenter.functions
@@ -397,6 +399,7 @@ def test_two_pictures_with_the_same_random_numbers(sample, files):
         Conversion.of(DataLoader(Own(files, sample), 4))
 
 
+@pytest.mark.slow
 def test_a_picture_that_a_sample_has_twice(files):
     """As an autoencoder has it; a batch has two tensors, into which a loop may write."""
     old = DataLoader(Own(files, lambda x, at: {"x": (x := ONE(x)), "target": [x, at]}), 4)
@@ -566,6 +569,7 @@ class WithProxies(Own):
         super().__init__(files, sample)
 
 
+@pytest.mark.slow
 def test_proxies_that_fail_whatever_they_are_asked(files):
     def step(image):
         return (PROXY, UNHELPFUL) and image
@@ -603,6 +607,7 @@ class PlainThumbs(Thumbs):
         self.sample = with_step(v1.Grayscale(3))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", [Thumbs, PlainThumbs])
 @pytest.mark.parametrize("is_large", [False, True])
 def test_an_array_of_the_data_set_stays_as_it_is(kind, is_large, files, monkeypatch):

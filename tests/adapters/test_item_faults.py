@@ -138,6 +138,7 @@ def test_an_item_may_have_chosen_a_bad_picture(paths, how):
     assert paths[9] not in partners
 
 
+@pytest.mark.slow
 def test_replacements_do_not_depend_on_ranks_and_workers(paths):
     spoil(paths[5], "truncated")
     options = {"on_bad_sample": "substitute", "max_bad_fraction": 0.2}

@@ -81,6 +81,7 @@ def assert_equal(one, other, mean=0.0):
             assert left == right
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_are_the_same_on_both_backends_with_and_without_workers(files, program):
     dataset = PROGRAMS[program](*files)

@@ -478,6 +478,7 @@ def test_a_resume_with_other_samples_is_refused(files):
             loader.load_state_dict({"epoch": 0})
 
 
+@pytest.mark.slow
 def test_a_length_is_that_of_the_data_set(files):
     class Sized(Iterated):
         def __len__(self):

@@ -292,6 +292,7 @@ def test_a_fit_after_the_learning_rate_was_sought_has_whole_epochs(train, val, t
     assert model.trained == by_loader(train)
 
 
+@pytest.mark.slow
 def test_the_tuner_finds_the_batch_size_of_the_module(train, val, tmp_path):
     data, model, seeking = DataModule(train, val), Model(), trainer(tmp_path)
     before = data.batch_size

@@ -145,12 +145,14 @@ class Stop(TrainerCallback):
         control.should_training_stop = state.global_step == 4
 
 
+@pytest.mark.slow
 def test_stopped_in_mid_epoch_and_resumed_from_the_last_checkpoint(build, tmp_path):
     first = train(build, tmp_path, callbacks=[Stop()])
     second = train(build, tmp_path, checkpoint=True)
     assert first.model.trained + second.model.trained == by_loader(build)
 
 
+@pytest.mark.slow
 def test_resumed_twice_with_one_loader(build, tmp_path):
     """It stopped after a first step of epoch 1; what is resumed goes on after the first step of
     epoch 0.

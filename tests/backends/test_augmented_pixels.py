@@ -125,6 +125,7 @@ def test_each_operation_is_torchvisions(real_manifest, name, op, interpolation):
     assert (difference > 1).mean() <= share
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("op", ["TranslateX", "TranslateY"])

@@ -282,6 +282,7 @@ def test_bf16_is_fp32_rounded_once(thumbnails, name):
             assert difference <= furthest + 0.001  # the normalization is undone in float32
 
 
+@pytest.mark.few
 @pytest.mark.compares_pixels
 @with_pixels
 def test_flips_are_carried_out(manifest, name):
@@ -366,6 +367,7 @@ def test_batches_are_made_in_inference_mode_too(thumbnails, name):
     assert all(torch.equal(one, two) for one, two in zip(plain, inside, strict=True))
 
 
+@pytest.mark.few
 @everywhere
 def test_two_loaders_live_side_by_side(thumbnails, name):
     with loader(thumbnails, name, seed=1) as one, loader(thumbnails, name, seed=2) as two:

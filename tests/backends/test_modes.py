@@ -247,6 +247,7 @@ def test_a_mode_changes_no_pixel(thumbnails, without_modes, name, mode):
     check(batches(thumbnails, name, around=MODES[mode]), without_modes[name])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "mode", ["autocast bfloat16", "default dtype bfloat16", "default device meta", "inference mode"]
 )

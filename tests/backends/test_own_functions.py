@@ -116,6 +116,7 @@ def expected(manifest):
     return images
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ALL)
 def test_functions_get_the_planned_numbers_on_every_loader(manifest, expected, name):
     images = images_of(load(manifest, name, cropped(OWN)))

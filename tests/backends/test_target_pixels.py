@@ -92,6 +92,7 @@ def test_the_same_picture_comes_out_as_the_image(pairs, name, form, torchvision_
             assert (depth - batch["gray"]).abs().max() <= 1.01
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("form", ["train", "padded crop", "upright"])
 def test_targets_do_not_depend_on_the_backend(pairs, form, torchvision_gpu_anywhere):
     found = {}

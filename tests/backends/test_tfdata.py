@@ -116,6 +116,7 @@ def test_an_error_that_is_kept_keeps_no_threads(scanned, started):
     assert kept.value.bad_samples[0][0] == 20
 
 
+@pytest.mark.slow
 def test_a_new_stream_ends_the_one_before_it(manifest):
     with build(manifest) as loader:
         next(iter(loader))

@@ -99,6 +99,7 @@ def test_it_says_that_a_gpu_upsamples_plainly(manifest, monkeypatch):
     assert "plain" not in backend(manifest, dp.TrainTransform(size=32)).explain()
 
 
+@pytest.mark.slow
 def test_plain_upsampling_is_within_its_bound(real_manifest, monkeypatch):
     """By TensorFlow, which can do both; of what nvJPEG makes on a GPU
     tests/backends/test_contract.py holds the same.

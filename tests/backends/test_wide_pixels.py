@@ -80,6 +80,7 @@ def groups_of(batch):
     return [images.transpose(0, 1) for images in batch.views.values()]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", TRANSFORMS)
 @pytest.mark.parametrize("backend", ["torch_workers", "dali_cpu"])
 def test_wide_images_are_what_numpy_makes_of_them(folder, manifest, backend, name):

@@ -53,7 +53,7 @@ def composed(monkeypatch):
         yield go
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [["--conf", "../mine"], ["--conf=../mine"], []])
 def test_the_users_files_come_first_and_ours_fill_up(composed, mine, how):
     if not how:

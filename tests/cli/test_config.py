@@ -98,6 +98,7 @@ def test_every_file_in_conf_is_known():
     ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("job", JOBS)
 def test_jobs_compose_into_their_schema(job):
     assert isinstance(composed(job), JOBS[job])
@@ -118,7 +119,7 @@ def test_no_choice_that_does_not_exist_is_left_out_without_a_word(group):
                 composed(job, f"{place}=no_such")
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes(group, option):
     recipe = group == "experiment" and "\nepochs: " in (CONF / f"{group}/{option}.yaml").read_text()
@@ -233,6 +234,7 @@ def test_sizes_are_given_as_a_mapping():
         composed("preview", "transform.sizs={0:64}")
 
 
+@pytest.mark.slow
 def test_the_toggle():
     """Every file in conf/loader, and the config that it is."""
     configs = {
@@ -266,6 +268,7 @@ def test_the_arms():
     }
 
 
+@pytest.mark.slow
 def test_experiments_set_what_they_say():
     config = composed("preview", "experiment=imagenet_gpu")
     assert (config.batch_size, config.transform.dtype, config.transform.memory_format) == (
@@ -283,6 +286,7 @@ def test_experiments_set_what_they_say():
     assert composed("benchmark", "experiment=quick").transform.size == 96
 
 
+@pytest.mark.slow
 def test_recipes_of_training():
     demo, short = (
         composed("train", f"experiment={name}")

@@ -39,6 +39,7 @@ def test_a_value_of_another_kind(mistake, word, message):
     assert mistake("preview", word) == f"{message}; --help {option} explains it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["transform.scale=[small,1]", "optimizer.lr_scale={head: low}"])
 def test_a_value_in_a_list_or_mapping_is_explained_with_all_of_it(mistake, word):
     option = word.partition("=")[0]
@@ -109,6 +110,7 @@ def test_a_sweep_over_a_function_needs_a_flag(mistake):
     assert line == f"Sweep parameters 'batch_size=choice(8,16)' requires --multirun{HELP}"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("words", "missing"),
     [

@@ -68,7 +68,7 @@ def groups_of(prefix, config):
         yield prefix, [f"{prefix}{field.name}" for field in fields(schema)]
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize(("job", "given"), GIVEN)
 def test_every_option_is_in_the_help_of_one_group_with_its_value(help_of, job, given):
     config = compose(job, given, return_hydra_config=True)
@@ -100,7 +100,7 @@ def test_every_option_is_in_the_help_of_one_group_with_its_value(help_of, job, g
     assert Counter(name for name, _ in shown(help_of(job, given, ALL))) == Counter(options)
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize(("job", "given"), GIVEN)
 def test_a_job_fits_on_a_few_screens(help_of, job, given, width):
@@ -224,7 +224,7 @@ def test_a_group_and_a_choice_and_an_option(help_of):
     assert help_of("train", topic="seed=3").startswith("Trains a network")
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topic", "meant"),
     [

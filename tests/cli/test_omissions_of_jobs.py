@@ -92,6 +92,7 @@ def test_predict_reads_images_wherever_they_lie_and_names_the_others(command, fo
     }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("job", ["scan", "train", "predict"])
 def test_strict_ends_with_status_1(command, folder, tmp_path, job):
     options = {

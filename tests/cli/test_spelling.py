@@ -60,6 +60,7 @@ def test_an_option_has_the_name_of_its_reader(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_choice_has_the_name_of_its_reader():
     parts = ("makes images of one size, and ", Mention(dp.ViewsTransform), " more; use ")
     error = ChoiceError(dp.TfDataConfig, *parts, Mention(dp.DaliConfig))
@@ -124,6 +125,7 @@ def test_an_error_crosses_processes():
     assert type(again) is ChoiceError and str(again) == str(error) and again.parts == error.parts
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("files", "python", "command_line"),
     [

@@ -55,7 +55,7 @@ def sweeps(tmp_path_factory):
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "done", "failed", "end"),
     [

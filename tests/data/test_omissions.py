@@ -140,6 +140,7 @@ def test_every_file_of_a_folder_is_delivered_or_named(tmp_path_factory, files):
     shutil.rmtree(root)
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES)
 def test_without_labels_every_image_is_delivered_or_named_wherever_it_lies(tmp_path_factory, files):
@@ -155,6 +156,7 @@ def test_without_labels_every_image_is_delivered_or_named_wherever_it_lies(tmp_p
     shutil.rmtree(root)
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES)
 def test_a_store_leaves_out_what_a_folder_does(tmp_path_factory, files):

@@ -183,6 +183,7 @@ def test_options_that_cannot_work_are_refused(tmp_path):
         dp.Manifest.from_coco(tmp_path / "a.json", annotated="turned")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 @pytest.mark.parametrize("exif", ["ignore", "apply"])
 @pytest.mark.parametrize(

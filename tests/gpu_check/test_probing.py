@@ -70,6 +70,7 @@ def test_made_and_real_images_lie_together(manifest, tmp_path):
     assert len(together(many, tmp_path / "many")) == IMAGES
 
 
+@pytest.mark.slow
 def test_each_trial_is_written_as_it_comes_and_a_crash_costs_no_other(
     manifest, tmp_path, monkeypatch
 ):

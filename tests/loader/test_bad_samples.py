@@ -117,6 +117,7 @@ def explode(planned):
     raise RuntimeError("no memory")
 
 
+@pytest.mark.few
 @every_backend
 def test_substitute_loses_no_other_sample(scanned, name):
     """All faults at once, spread over the epoch; then a second epoch, in which they are known."""
@@ -199,6 +200,7 @@ def test_a_batch_without_a_good_sample_takes_those_of_the_next_one(scanned, name
             assert len(batches) == len(loader)
 
 
+@pytest.mark.few
 @every_backend
 def test_where_no_sample_is_good(scanned, name):
     few = scanned.subset(np.arange(6))

@@ -197,7 +197,7 @@ def test_memory_is_flat_over_many_epochs(photographs, name):
         assert resident() - before < 30
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @every_backend
 def test_a_loader_can_abandon_many_epochs(manifest, name):
     use(manifest, EVERY_CONFIG[name])

@@ -303,6 +303,7 @@ def test_an_interrupt_before_the_threads_start_leaves_fetching_to_the_next_call(
     fetcher.close()
 
 
+@pytest.mark.slow
 def test_files_that_were_not_fetched_stay(far, cache):
     cache.mkdir(exist_ok=True)
     mine = [cache / name for name in ("notes.txt", "folder", "f" * 31, "f" * 40)]
@@ -313,6 +314,7 @@ def test_files_that_were_not_fetched_stay(far, cache):
     assert all(path.exists() for path in mine)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_leaves_no_lock_and_no_half_shard(far, cache, monkeypatch):
     """It dies while it fetches and holds shards; another reads on within the same limit."""
 
@@ -384,6 +386,7 @@ def test_a_reader_whose_copy_was_removed_opens_it_anew(far, cache):
     reader.close()
 
 
+@pytest.mark.slow
 def test_evaluation_in_order_needs_a_few_shards_at_a_time(far, cache):
     options = {"transform": dp.EvalTransform(size=16, resize=16), "batch_size": 10, "device": "cpu"}
     with (

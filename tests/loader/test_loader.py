@@ -82,6 +82,7 @@ def test_an_abandoned_iterator_says_so(manifest):
             next(old)
 
 
+@pytest.mark.few
 @same_images_again
 def test_a_resumed_stream_is_the_uninterrupted_one(manifest, config):
     whole = []
@@ -178,6 +179,7 @@ def test_nothing_is_left_after_the_block(manifest, config):
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -36,6 +36,7 @@ def build(manifest, config, sizes=SIZES, **options):
     return dp.build_loader(manifest, config, transform=transform, batch_size=8, **options)
 
 
+@pytest.mark.few
 @every_config
 def test_each_epoch_has_its_size_and_its_order(manifest, config):
     with build(manifest, config) as loader:

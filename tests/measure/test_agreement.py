@@ -164,6 +164,7 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
     assert found["mean"] > 3
 
 
+@pytest.mark.slow
 def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
     """The arms agree in all that the demo set has; then one of them moves its boxes."""
     shapes = make_demo_objects(tmp_path / "shapes", train=8, val=1)

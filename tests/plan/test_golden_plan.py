@@ -139,6 +139,7 @@ def digest(plan: Plan) -> str:
     return found.hexdigest()[:16]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_the_plan_is_that_of_earlier_versions(name):
     assert digest(Plan(images(), TRANSFORMS[name], 16, seed=3, rank=Rank(1, 2))) == GOLDEN[name]

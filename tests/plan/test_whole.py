@@ -106,7 +106,7 @@ def picture():
     return small.resize((121, 90), Image.Resampling.BICUBIC)
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS_OF_BOTH)
 def test_the_distributions_are_torchvisions(name):
     ours, theirs = STEPS_OF_BOTH[name]

@@ -365,6 +365,7 @@ def test_what_a_device_refuses_fails():
     assert "2048 × 1 × 1 threads" in errors and "a kernel of mixing.cu used 0x" in errors
 
 
+@pytest.mark.slow
 def test_a_kernel_of_dali_without_code_for_the_device_fails():
     """They are compiled for 5.0 and later; all other tests launch them on a 9.0. DALI does not look
     at what a launch returns, so a fixture of conftest.py asks the simulated GPU.

@@ -94,6 +94,7 @@ def test_what_became_of_it_is_reported(function, message):
     assert str(caught.value) == message
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_ended():
     start = time.monotonic()
     with pytest.raises(ChildError, match="gave no answer for 1 s and was ended"):
@@ -177,6 +178,7 @@ def test_a_process_that_hangs_is_ended():
         process.answer()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_running_when_waiting_is_interrupted():
     """Ctrl-C while an answer is waited for."""
     start = time.monotonic()

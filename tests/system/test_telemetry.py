@@ -43,6 +43,7 @@ def watched(code, seconds=0.5, **options):
     return sampler
 
 
+@pytest.mark.slow
 def test_a_process_is_watched_from_outside():
     sampler = watched("x = bytearray(40 << 20)\n" + BURN, every_s=0.05)
     last = sampler.samples[-1]

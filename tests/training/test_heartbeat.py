@@ -23,6 +23,7 @@ def healthy(path, **environment):
     return done.returncode == 0
 
 
+@pytest.mark.slow
 def test_every_batch_of_training_and_evaluation_is_a_beat(config, run, tmp_path, monkeypatch):
     beats, beat = [], Heartbeat.beat
 

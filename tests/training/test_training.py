@@ -317,6 +317,7 @@ def test_a_folder_has_one_run_at_a_time(config, run, tmp_path, monkeypatch):
     assert [each.name for each in out.iterdir() if each.name.startswith(".")] == [".other"]
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_at_the_same_moment_is_left_alone(config, run, tmp_path, monkeypatch):
     first = config(epochs=1, resume="auto")
     start = training.start_task
@@ -342,7 +343,7 @@ def test_the_best_weights_of_a_run_whose_last_are_gone_stay(config, run, tmp_pat
     run(config(resume=str(tmp_path / "run/best.pt")))
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["freeze", "lr_scale", "optimizer"])
 def test_the_optimizer_goes_on_with_the_parameters_that_it_had(config, run, kind):
     """Others of the same number would get their momentum, and PyTorch would say nothing."""

@@ -160,6 +160,7 @@ def test_a_filter_on_any_of_several_classes(manifest, tmp_path):
     ] == [2, 2, 2]
 
 
+@pytest.mark.slow
 @given(ROWS, st.lists(st.floats(0.05, 0.3), min_size=1, max_size=3), st.integers(0, 2**32))
 def test_a_split_divides_the_samples(rows, shares, seed):
     manifest = made(rows)
@@ -231,6 +232,7 @@ def test_concat_joins_classes_of_the_same_name(one, other):
     assert set(apart.labels[len(first) :]) <= {3, 4, 5}
 
 
+@pytest.mark.slow
 @given(ROWS, st.data())
 def test_equal_content_has_an_equal_fingerprint(rows, data):
     manifest = made(rows)

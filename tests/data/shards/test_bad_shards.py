@@ -88,7 +88,7 @@ def test_raise_names_shard_and_member(scanned, name, fault):
     assert f"shard-000001.tar/000000020.jpg: {caught.value.bad_samples[0][2]}" in str(caught.value)
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @every_backend
 @pytest.mark.parametrize("fault", WHOLE_SHARD)
 def test_a_lost_shard_costs_its_own_samples_only(scanned, name, fault):
@@ -113,7 +113,7 @@ def test_a_lost_shard_costs_its_own_samples_only(scanned, name, fault):
     assert {reason for _, _, reason in loader.bad_samples} == {why}
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @every_backend
 def test_a_shard_that_is_cut_off_while_it_is_read(scanned, name):
     """Readers have it open already."""

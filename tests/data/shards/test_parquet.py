@@ -82,7 +82,7 @@ def test_a_damaged_copy_of_a_row_group_is_made_again(folder, cache):
     assert [made.read(number).tobytes() for number in range(9)] == expected
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["{}", "{}/images-*.parquet", "file://{}/images-*.parquet"])
 def test_folders_patterns_and_urls(folder, source):
     made = opened(source.format(folder))
@@ -93,6 +93,7 @@ def test_folders_patterns_and_urls(folder, source):
     assert len(opened(f"{source.format(folder).removesuffix('/images-*.parquet')}/{NAMES[1]}")) == 5
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
 def test_the_pixels_are_those_of_the_same_images_in_files(folder, tmp_path, config):
     made = opened(folder)
@@ -129,6 +130,7 @@ def test_objects_and_captions_out_of_list_columns(folder):
     assert batch.text[4] == "animal no. 5"
 
 
+@pytest.mark.slow
 def test_the_command_writes_an_index_of_parquet_files_where_they_lie(folder, cache, monkeypatch):
     index(f"file://{folder}", "header")
     monkeypatch.setattr(copies, "_make", None)

@@ -56,6 +56,7 @@ def read(url, stamp):
         os.close(number)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "config",
     [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()],

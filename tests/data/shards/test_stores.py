@@ -457,6 +457,7 @@ def test_a_shard_that_changed_on_a_web_server_is_refused(store):
                 far.read(0)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("scheme", ["local", "file", "memory"])
 def test_other_schemes(manifest, store, scheme):
     files = fsspec.filesystem(scheme)

@@ -236,6 +236,7 @@ def test_classes_of_tables_shards_and_saved_manifests(tmp_path):
         dp.Manifest.open(tmp_path / "numbers.csv", classes=["cat"], progress=False)
 
 
+@pytest.mark.slow
 def test_from_torch_keeps_the_data_sets_own_classes(tmp_path):
     from torch.utils.data import DataLoader
     from torchvision.transforms import v2

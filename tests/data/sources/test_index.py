@@ -358,6 +358,7 @@ def image_bytes(kind, mode="RGB"):
     return file.getvalue()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "named",
     [
@@ -396,6 +397,7 @@ def test_an_index_with_targets_serves_who_asks_for_them_and_who_asks_for_none(
     assert "was not written with" not in caplog.text
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("written", "wanted"),
     [

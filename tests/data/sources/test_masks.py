@@ -235,6 +235,7 @@ def test_names_that_are_not_utf8_are_paired_and_kept(tmp_path):
     assert str(absolute.mask_extent(0)) == str(folders[1] / "2007_0.png")
 
 
+@pytest.mark.slow
 def test_a_mask_with_a_name_that_is_not_utf8_is_named_in_a_problem(tmp_path):
     folders = images, masks = valued(tmp_path, [0, 1], 40)
     for old, new in (("0", os.fsdecode(b"\xfe")), ("39", os.fsdecode(b"\xff"))):
@@ -368,6 +369,7 @@ def test_masks_with_values_that_are_no_class_are_refused_with_the_first(tmp_path
     )
 
 
+@pytest.mark.slow
 def test_one_mask_with_a_strange_value_is_a_problem_of_its_image(tmp_path):
     folders = valued(tmp_path, [0, 1, 255], 40)
     Image.fromarray(np.full((3, 8), 9, np.uint8)).save(tmp_path / "masks/39.png")

@@ -67,6 +67,7 @@ def test_many_shards_are_read_by_processes_in_order(folder):
     assert scan(folder).table.equals(Manifest.scan(folder, workers=1, progress=False).table)
 
 
+@pytest.mark.slow
 def test_saved_loaded_moved_and_cut(folder, tmp_path):
     shards = scan(folder)
     shards.save(tmp_path / "m.parquet")
@@ -118,6 +119,7 @@ def test_numbers_are_the_names_where_there_is_no_classes_file(folder):
     assert scan(folder).classes == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("text", ["{}", "[1, 2]", "[", "[" * 100_000, "\xff"])
 def test_a_classes_file_that_is_none(folder, text):
     (folder / "classes.json").write_text(text, "latin-1")

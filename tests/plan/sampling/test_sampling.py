@@ -114,6 +114,7 @@ def test_other_seeds_and_epochs_are_others(name):
     assert name == "sequential" or not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 @given(
     n=st.integers(1, 60),
     batch=st.integers(1, 9),
@@ -210,6 +211,7 @@ def test_balanced_classes_come_equally_often_and_so_do_their_labelled(counts):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     classes=st.integers(1, 6),
@@ -238,6 +240,7 @@ def test_every_global_batch_has_classes_times_samples(classes, samples, more, se
 SHARES = [(5, 2, 1), (0.7, 0.3, 0.001), (1, 1, 1), (0.01, 0.01, 0.98)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("shares", SHARES)
 @pytest.mark.parametrize("batch", [30, 64, 256])
 def test_every_global_batch_of_a_mixture_has_the_shares(shares, batch):

@@ -61,6 +61,7 @@ def test_the_table_and_the_ratio_come_first(page):
     assert ">2.00 ×</text>" in text
 
 
+@pytest.mark.slow
 def test_the_page_of_a_program_has_what_carries_out_its_steps_and_the_change(page, tmp_path):
     save_benchmark(tmp_path)
     save_migration(tmp_path)
@@ -88,6 +89,7 @@ def test_the_page_of_a_function_has_what_carries_out_its_steps(tmp_path):
     assert "The change of the program" not in text
 
 
+@pytest.mark.slow
 def test_captions_are_of_what_is_drawn(page):
     interval = {"estimate": 2.0, "low": 1.9, "high": 2.1, "claim": "faster"}
     single = interval | {"low": None, "high": None}

@@ -117,6 +117,7 @@ def test_captions_are_true_of_the_pixels(demo):
             assert [true[place] for place in true if f" {place} a" in said["caption"]] == [True]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(20))
 def test_every_shape_is_seen(seed):
     picture = draw_objects(RNG(seed))

@@ -173,13 +173,14 @@ def test_engines_are_proved_by_their_counter(engines):
     assert asked == [{"hw_decoder_load": 1.0, "jpeg_fancy_upsampling": True}]
 
 
+@pytest.mark.slow
 def test_engines_that_need_an_option(engines):
     engines(0.0, 0.6)
     finding = decode.jpeg_engines()
     assert finding.status == "warning" and "only without jpeg_fancy_upsampling" in finding.found
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capabilities", "remedy"),
     [

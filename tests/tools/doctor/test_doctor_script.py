@@ -40,6 +40,7 @@ def doctor(command, monkeypatch, tmp_path):
     return lambda *words: command("doctor", *words, f"data.cache_dir={tmp_path}")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
     done = doctor(f"data.train={image_folder}", "loader=dali", "loader.decode=whole")

@@ -19,6 +19,7 @@ def loader(image_folder):
     return DataLoader(datasets.ImageFolder(image_folder, steps), batch_size=8, shuffle=True)
 
 
+@pytest.mark.slow
 def test_a_loader_that_converts_is_explained_and_left_as_it_is(loader, capsys):
     state = torch.get_rng_state()
     assert dp.explain(loader) is None
@@ -36,6 +37,7 @@ def test_what_cannot_be_carried_over_is_said_and_not_raised(capsys):
     assert "converts it" not in printed
 
 
+@pytest.mark.slow
 def test_a_loader_of_ours_explains_itself(loader, capsys):
     with dp.from_torch(loader, dp.TorchConfig(num_workers=0), check=False) as ours:
         dp.explain(ours)

@@ -168,6 +168,7 @@ def test_what_is_no_program_is_refused_in_the_words_of_migrate(words, message):
         read_program(words, _JOB)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -348,6 +348,7 @@ def test_the_program_is_fed_by_ours_after_the_change(watch, serve, tmp_path, kin
     assert (status, answers) == (0, [{"fed": fed}]), (output, proposal.diff)
 
 
+@pytest.mark.slow
 def test_a_program_with_a_step_of_its_own_is_changed_and_not_measured(watch, tmp_path):
     """The step runs as it is; the processes of an A/B could not import it."""
     answers, status, output = watch(OWN_STEP)
@@ -358,6 +359,7 @@ def test_a_program_with_a_step_of_its_own_is_changed_and_not_measured(watch, tmp
     assert proposal_of([loader], tmp_path).diff
 
 
+@pytest.mark.slow
 def test_a_loader_of_another_module_is_changed_there(watch, tmp_path):
     module = (
         "from torch.utils.data import DataLoader\ndef make(data):\n    return DataLoader(data, 8)\n"

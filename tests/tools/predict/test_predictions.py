@@ -340,6 +340,7 @@ def test_a_disk_that_is_gone_is_not_a_result(config, spoiled, tmp_path):
     ).exists()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -84,6 +84,7 @@ def test_shards_keep_texts_masks_and_columns(tmp_path, extension):
     assert len(plain) == 6 and not plain.omissions
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("exif", ["keep", "apply"])
 @pytest.mark.parametrize("mode", ["L", "P", "1", "I;16"])
 def test_masks_are_resized_and_turned_with_their_images(tmp_path, exif, mode):

@@ -80,6 +80,7 @@ def test_loaders_read_them_as_they_read_the_folder(image_folder, manifest, tmp_p
         )
 
 
+@pytest.mark.slow
 def test_shards_are_made_smaller_out_of_shards(image_folder, tmp_path):
     whole = prepared(image_folder, tmp_path / "whole", to="shards")
     once = prepared(whole, tmp_path / "once", to="shards", resize=64)
@@ -87,6 +88,7 @@ def test_shards_are_made_smaller_out_of_shards(image_folder, tmp_path):
     assert digests(once) == digests(direct)
 
 
+@pytest.mark.slow
 def test_a_folder_is_made_out_of_shards(image_folder, tmp_path):
     whole = prepared(image_folder, tmp_path / "whole", to="shards")
     folder = scan(prepared(whole, tmp_path / "folder", resize=64))
@@ -201,6 +203,7 @@ def test_a_table_keeps_its_order_in_shards_and_is_refused_a_folder(
         prepared(tmp_path / "table.csv", tmp_path / "folder", resize=64)
 
 
+@pytest.mark.slow
 def test_a_shard_that_is_missing_is_made_again(image_folder, tmp_path):
     folder = prepared(image_folder, tmp_path / "out", to="shards", shard_mib=1)
     before = digests(folder)
@@ -209,6 +212,7 @@ def test_a_shard_that_is_missing_is_made_again(image_folder, tmp_path):
     assert digests(folder) == before
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -250,6 +254,7 @@ def test_hugging_faces_parquet_becomes_shards(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_prepared_shards_are_opened_by_their_index_when_they_are_uploaded(
     image_folder, manifest, tmp_path, monkeypatch
 ):
@@ -264,7 +269,7 @@ def test_prepared_shards_are_opened_by_their_index_when_they_are_uploaded(
     )
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"to": "shards", "shard_mib": 1}, {"to": "shards", "resize": 30}, {"resize": 30}],

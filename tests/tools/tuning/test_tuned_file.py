@@ -31,6 +31,7 @@ def folder(tmp_path):
     return tmp_path / "conf/loader"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("job", "name"),
     [

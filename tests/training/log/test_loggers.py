@@ -136,7 +136,7 @@ def test_tensorboard_takes_options(config, run, tmp_path):
     assert list((tmp_path / "run").glob("events.out.tfevents*.x"))
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("names", ["csv", None, []])
 def test_nothing_but_csv_files(config, run, tmp_path, names):
     run(config(logger=names, epochs=1, warmup_epochs=0))

@@ -19,7 +19,7 @@ TRANSFORM = dp.TrainTransform(size=100)
 BATCH = 8 * 3 * 100 * 100 * 4
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "vit_b_16"])
 def test_activations_are_what_a_real_forward_pass_keeps(name):
     module = build_model(name, 10)

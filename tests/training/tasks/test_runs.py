@@ -336,6 +336,7 @@ def test_a_task_of_the_users_trains_on_views(own, config, run, tmp_path, monkeyp
         training.train(config(eval_only=True, checkpoint=path))
 
 
+@pytest.mark.slow
 def test_a_fault_in_evaluate_is_placed_and_costs_no_epoch(own, run, tmp_path):
     with pytest.raises(RuntimeError, match="size") as raised:
         training.train(own("make_faulty", epochs=1))

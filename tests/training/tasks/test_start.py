@@ -73,6 +73,7 @@ def test_stopped_and_resumed_without_the_file(begun, run, tmp_path, monkeypatch)
     assert all(same(never[part], stopped[part]) for part in ("model", "optimizer", "random"))
 
 
+@pytest.mark.slow
 def test_a_network_of_a_function(config, run, tmp_path, monkeypatch):
     (tmp_path / "small_network.py").write_text(
         "from torch import nn\n"
@@ -104,7 +105,7 @@ def mistakes(begun, tmp_path):
     yield {"name": "resnet18", "weights": file}, "of another network"
 
 
-@pytest.mark.few
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(6))
 def test_a_mistake_leaves_no_folder(begun, tmp_path, number):
     options, message = [*mistakes(begun, tmp_path)][number]

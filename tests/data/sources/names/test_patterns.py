@@ -169,6 +169,7 @@ def test_a_pattern_of_two_kinds_is_refused(tmp_path):
         Manifest.scan(tmp_path / "*.parquet", progress=False)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["a*", "x[1]", "{a,b}", "what?"])
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_what_exists_is_taken_literally(name, scheme, tmp_path, cache):

@@ -75,6 +75,7 @@ def test_a_loop_that_nothing_else_slows_down_is_given_larger_batches(program, ju
     )
 
 
+@pytest.mark.slow
 def test_beside_other_programs_they_are_tried_on_one_thread(program, judged, monkeypatch):
     judged("other programs", beside_others=True)
     # nothing is hidden
@@ -96,6 +97,7 @@ def test_beside_other_programs_they_are_tried_on_one_thread(program, judged, mon
         assert torch.get_num_threads() == 2
 
 
+@pytest.mark.slow
 def test_a_loop_that_waits_for_data_is_not(program, judged):
     judged("prep-bound (item by item)")
     loop = Loop(program)

@@ -113,6 +113,7 @@ def test_a_pipeline_that_cannot_be_built_again_is_advised_only():
     assert TfDataProgram(dataset).other_workers(None, None)[0].program is None
 
 
+@pytest.mark.slow
 def test_a_data_set_is_diagnosed(capsys):
     def heavy(number):
         square = tf.random.uniform([128, 128])

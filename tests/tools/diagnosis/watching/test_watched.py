@@ -213,6 +213,7 @@ def test_what_cannot_be_measured_is_said(watch, kind):
     assert "uploaded" not in output or kind == "list"
 
 
+@pytest.mark.slow
 def test_the_lines_to_change_are_those_that_build_the_loader(watch):
     slow = (
         "class Slow(TensorDataset):\n    def __getitem__(self, index):\n        "
@@ -313,6 +314,7 @@ OURS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OURS)
 def test_a_loop_over_a_loader_of_ours_is_measured(watch, kind, image_folder):
     text = HEAD + (
@@ -391,6 +393,7 @@ def test_a_loop_that_refuses_a_larger_batch_is_diagnosed_without_it(watch, end):
     assert diagnosis["left_out"] == ["larger batches"] and "mine" not in output
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("words", [["pkg"], ["-m", "pkg"], ["-m", "pkg.train"]])
 def test_packages(watch, tmp_path, words):
     package = tmp_path / "pkg"
