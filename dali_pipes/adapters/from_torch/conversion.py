@@ -59,8 +59,8 @@ from dali_pipes.adapters.from_torch.reading import (
 )
 from dali_pipes.adapters.from_torch.recorder import Recorder, Trace
 from dali_pipes.adapters.from_torch.recording.keys import freeze
-from dali_pipes.adapters.from_torch.recording.objects import is_a, is_own
-from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
+from dali_pipes.adapters.from_torch.recording.objects import content, is_a, is_own
+from dali_pipes.adapters.from_torch.recording.reach import is_of_program, reach
 from dali_pipes.adapters.from_torch.recording.stores import stored_by
 from dali_pipes.adapters.from_torch.refusals import TRY_EVERY_EPOCH
 from dali_pipes.adapters.from_torch.samples import (

@@ -29,6 +29,7 @@ from dali_pipes.adapters.from_torch.recording.objects import (
     LARGEST_ARRAY,
     SHORT,
     attributes_of,
+    content,
     is_a,
     is_array,
     is_own,
@@ -145,10 +146,10 @@ class Kept:
             self._generators[id(value)] = value, state
             return []
         if is_a(value, FunctionType):
-            cells = [each for each in value.__closure__ or () if each is not _content(each)]
-            self._cells |= {id(each): (each, _content(each)) for each in cells}
+            cells = [each for each in value.__closure__ or () if each is not content(each)]
+            self._cells |= {id(each): (each, content(each)) for each in cells}
             defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-            return [*map(_content, cells), *defaults]
+            return [*map(content, cells), *defaults]
         if is_a(value, MethodType):
             return [value.__func__, value.__self__]
         if is_a(value, functools.partial):
@@ -230,7 +231,7 @@ class Kept:
                 if before.get(name, before) is not value:
                     yield name, value, partial(slot_members(holder)[name].__set__, holder)
         for cell, before in self._cells.values():
-            if (value := _content(cell)) is not before:
+            if (value := content(cell)) is not before:
                 yield "", value, partial(setattr, cell, "cell_contents")
 
     def changed_at(self) -> dict[tuple[int, str], Any]:
@@ -263,7 +264,7 @@ class Kept:
                     plain = _bytes_of(array).numpy() if is_tensor else array
                     places[id(array), ""] = plain.tobytes()
         for cell, before in self._cells.values():
-            if (value := _content(cell)) is not before:
+            if (value := content(cell)) is not before:
                 places[id(cell), ""] = value
         return places
 
@@ -282,7 +283,7 @@ class Kept:
             with suppress(Exception):
                 _restore_slots(value, before)
         for cell, before in self._cells.values():
-            if _content(cell) is not before:
+            if content(cell) is not before:
                 cell.cell_contents = before
         for generator, state in self._generators.values():
             set_generator_state(generator, state)
@@ -339,14 +340,6 @@ def _restore_names(space: Any, before: dict[str, Any]) -> None:
         if now.get(name, before) is not value:
             with suppress(AttributeError, TypeError):
                 setattr(space, name, value)
-
-
-def _content(cell: Any) -> Any:
-    # the cell of a variable that has no value yet raises ValueError
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return cell
 
 
 def _is_row(kind: type) -> bool:

@@ -10,6 +10,7 @@ import weakref
 from collections import OrderedDict, defaultdict, deque
 from contextlib import suppress
 from types import (
+    CellType,
     FunctionType,
     MemberDescriptorType,
     MethodType,
@@ -155,3 +156,11 @@ def is_namespace(value: Any) -> bool:
 
 def _package_of(value: Any) -> str:
     return str(type(value).__module__).partition(".")[0]
+
+
+def content(cell: CellType) -> Any:
+    """The value of a variable of a closure; the cell itself if it has none yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return cell

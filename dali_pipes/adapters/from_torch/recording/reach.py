@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from dali_pipes.adapters.from_torch.recording.kept import Kept
@@ -19,6 +19,7 @@ from dali_pipes.adapters.from_torch.recording.objects import (
     ATOMS,
     CONTAINERS,
     attributes_of,
+    content,
     is_a,
     is_array,
     is_copied,
@@ -159,14 +160,6 @@ def names_in(code: CodeType) -> set[str]:
     texts = {each for each in code.co_consts if isinstance(each, str)}
     inner = [names_in(each) for each in code.co_consts if isinstance(each, CodeType)]
     return texts.union(code.co_names, *inner)
-
-
-def content(cell: CellType) -> Any:
-    """The value of a variable of a closure; the cell itself if it has none yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return cell
 
 
 def is_of_program(value: Any) -> bool:

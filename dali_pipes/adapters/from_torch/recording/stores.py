@@ -17,10 +17,11 @@ import torch
 from dali_pipes.adapters.from_torch.recording.objects import (
     CONTAINERS,
     attributes_of,
+    content,
     is_own,
     is_walked,
 )
-from dali_pipes.adapters.from_torch.recording.reach import content, is_of_program, reach
+from dali_pipes.adapters.from_torch.recording.reach import is_of_program, reach
 
 SAMPLES = ("__getitem__", "__getitems__")
 # methods of containers that change them
