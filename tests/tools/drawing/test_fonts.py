@@ -11,7 +11,7 @@ import dali_pipes as dp
 from dali_pipes.backends.base import Batch
 from dali_pipes.tools.drawing import fonts
 from dali_pipes.tools.drawing.svg import svg
-from dali_pipes.tools.preview.run import draw
+from dali_pipes.tools.preview.picture import draw
 from dali_pipes.tools.scan.picture import save_picture
 
 CHINESE = ["猫", "犬", "дом"]

@@ -5,7 +5,7 @@ from PIL import ImageColor
 
 import dali_pipes as dp
 from dali_pipes.backends.base import Batch, Ragged
-from dali_pipes.tools.preview.run import COLUMNS, GAP, LARGEST, SHOWN, SHOWN_WITH_VIEWS, draw
+from dali_pipes.tools.preview.picture import COLUMNS, GAP, LARGEST, SHOWN, SHOWN_WITH_VIEWS, draw
 
 GRAY, BLUE, ORANGE = (100, 100, 100), ImageColor.getrgb("#1f77b4"), ImageColor.getrgb("#ff7f0e")
 TRANSFORM = dp.EvalTransform(size=160, resize=160, dtype="uint8")
