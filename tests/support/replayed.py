@@ -135,7 +135,10 @@ def _advised(
 ) -> list[Any]:
     """Returns the advice on a verdict, with the gains that are calculated from the figures."""
     program = SimpleNamespace(
-        workers=workers, in_flight=0 if one_off.is_serial else workers, fixes=lambda cause: []
+        workers=workers,
+        in_flight=0 if one_off.is_serial else workers,
+        fixes=lambda cause: [],
+        feed=_refuse,
     )
     state = SimpleNamespace(
         program=program,
@@ -147,6 +150,10 @@ def _advised(
         announce=lambda text: None,
     )
     return drive(find_fixes(state, verdict, figures, []), lambda batch: None)
+
+
+def _refuse() -> None:
+    raise RuntimeError("the program was not kept")
 
 
 def _round(figures: TrainingFigures) -> Round:
