@@ -14,9 +14,9 @@ from gpu_backends import GPU_BACKENDS, needs_cuda, same_bits
 from later import later
 from make_shards import tar_shards
 from PIL import Image
+from reference import Reference, read, read_batch
 
 import dali_pipes as dp
-from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
 from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
 
@@ -42,44 +42,94 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "uint8": torch.uint8,
 }
+# no library's, so that a default in their place is seen
+NORMALIZED = {"mean": (0.4, 0.5, 0.3), "std": (0.2, 0.3, 0.25)}
 TRANSFORMS = {
-    "train": dp.TrainTransform(),
-    "eval": dp.EvalTransform(),
-    "padded": dp.RandomCropTransform(size=96, resize=(96, 96), padding=12),
+    "train": Reference.of(dp.TrainTransform),
+    "eval": Reference.of(dp.EvalTransform),
+    "padded": Reference.of(
+        dp.RandomCropTransform, size=96, resize=(96, 96), padding=12, **NORMALIZED
+    ),
 }
-# what the three above leave out; each of its options at least once
+# what the three above leave out; each of its options, each dtype and each layout at least once
 OTHERS = {
-    "bicubic, flipped vertically": dp.TrainTransform(
-        size=(96, 128), interpolation="bicubic", vertical_flip=0.5
+    "bicubic, flipped vertically": Reference.of(
+        dp.TrainTransform,
+        size=(96, 128),
+        interpolation="bicubic",
+        vertical_flip=0.5,
+        dtype="bf16",
+        **NORMALIZED,
     ),
-    "nearest neighbours": dp.TrainTransform(size=(128, 96), interpolation="nearest-exact"),
-    "cropped as stored": dp.RandomCropTransform(size=(20, 14), vertical_flip=0.5),
-    "padded as stored": dp.RandomCropTransform(
-        size=(96, 120), padding=(0, 10, 20, 30), pad_if_needed=True, dtype="uint8"
+    "nearest neighbours": Reference.of(
+        dp.TrainTransform,
+        size=(128, 96),
+        interpolation="nearest-exact",
+        dtype="fp16",
+        memory_format="channels_last",
     ),
-    "cropped from the shorter side": dp.RandomCropTransform(
-        size=(110, 70), resize=100, padding=(0, 8), memory_format="channels_last"
+    "cropped as stored": Reference.of(
+        dp.RandomCropTransform, size=(20, 14), vertical_flip=0.5, dtype="fp16", **NORMALIZED
     ),
-    "cropped in the centre": dp.CenterCropTransform(size=(90, 110), resize=120, vertical_flip=0.5),
-    "squeezed": dp.RandomCropTransform(size=(96, 128), resize=(96, 128), interpolation="bicubic"),
+    "padded as stored": Reference.of(
+        dp.RandomCropTransform,
+        size=(96, 120),
+        padding=(0, 10, 20, 30),
+        pad_if_needed=True,
+        dtype="uint8",
+    ),
+    "cropped from the shorter side": Reference.of(
+        dp.RandomCropTransform,
+        size=(110, 70),
+        resize=100,
+        padding=(0, 8),
+        memory_format="channels_last",
+        **NORMALIZED,
+    ),
+    "cropped in the centre": Reference.of(
+        dp.CenterCropTransform,
+        size=(90, 110),
+        resize=120,
+        vertical_flip=0.5,
+        dtype="bf16",
+        memory_format="channels_last",
+    ),
+    "squeezed": Reference.of(
+        dp.RandomCropTransform,
+        size=(96, 128),
+        resize=(96, 128),
+        interpolation="bicubic",
+        dtype="uint8",
+        memory_format="channels_last",
+    ),
 }
 ALL = TRANSFORMS | OTHERS
 EVALUATIONS = {
     "resized and cropped": (
-        dp.EvalTransform(dtype="uint8"),
+        Reference.of(dp.EvalTransform, **NORMALIZED),
         lambda: [v2.Resize(256), v2.CenterCrop(224)],
     ),
     "bicubic": (
-        dp.EvalTransform(size=(96, 180), resize=(120, 170), interpolation="bicubic", dtype="uint8"),
+        Reference.of(
+            dp.EvalTransform,
+            size=(96, 180),
+            resize=(120, 170),
+            interpolation="bicubic",
+            **NORMALIZED,
+        ),
         lambda: [v2.Resize((120, 170), v2.InterpolationMode.BICUBIC), v2.CenterCrop((96, 180))],
     ),
     "as stored": (
-        dp.EvalTransform(size=(115, 150), resize=None, dtype="uint8"),
+        Reference.of(dp.EvalTransform, size=(115, 150), resize=None, dtype="uint8"),
         lambda: [v2.CenterCrop((115, 150))],
     ),
     "nearest neighbours": (  # powers of two, whose positions are exact: docs/pixels.md
-        dp.EvalTransform(
-            size=(64, 128), resize=(64, 128), interpolation="nearest-exact", dtype="uint8"
+        Reference.of(
+            dp.EvalTransform,
+            size=(64, 128),
+            resize=(64, 128),
+            interpolation="nearest-exact",
+            dtype="uint8",
         ),
         lambda: [v2.Resize((64, 128), v2.InterpolationMode.NEAREST_EXACT)],
     ),
@@ -103,10 +153,6 @@ def loader(manifest, name, transform=None, batch_size=10, **options):
         batch_size=batch_size,
         **options,
     )
-
-
-def pixels(batches, transform):
-    return torch.cat([to_steps(batch.images.cpu(), transform) for batch in batches]).numpy()
 
 
 @pytest.mark.few
@@ -186,9 +232,8 @@ def test_the_loader_joins_other_labels_and_columns(thumbnails, tmp_path, name, l
 @everywhere
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("kind", [dp.TrainTransform, dp.EvalTransform, dp.RandomCropTransform])
-def test_form_of_the_images(thumbnails, name, dtype, memory_format, kind):
-    transform = kind(size=(24, 20), dtype=dtype, memory_format=memory_format)
+def test_form_of_the_images(thumbnails, name, dtype, memory_format):
+    transform = dp.TrainTransform(size=(24, 20), dtype=dtype, memory_format=memory_format)
     with loader(thumbnails.subset(np.arange(13)), name, transform, last_batch="partial") as each:
         for batch in each:
             assert batch.images.shape == (len(batch), 3, 24, 20)
@@ -199,43 +244,64 @@ def test_form_of_the_images(thumbnails, name, dtype, memory_format, kind):
             assert batch.images.is_contiguous(memory_format=expected)
 
 
-@cache
-def by_pillow(manifest, transform):
-    with loader(manifest, "torch_pil", ALL[transform], last_batch="partial") as one:
-        return pixels(one, ALL[transform])
-
-
 def bound_of(name):
-    """Mean |difference| at most 0.25 of 255, 99th percentile at most 2; more where nvJPEG decodes,
-    or with plain upsampling.
+    """How far a loader may be from the reference: docs/pixels.md. On the CPU a mean |difference| of
+    0.25 of 255 and a 99th percentile of 2; more where nvJPEG decodes, or with plain upsampling.
     """
     config = {**BACKENDS, **GPU_BACKENDS}[name]
+    if isinstance(config, dp.TorchConfig) and config.decoder == "pil":
+        return PixelBound(0.001, 0)  # the reference's own library
     if not config.fancy_upsampling:
         return PLAIN_UPSAMPLING
     return NVJPEG if config.decodes_on == "gpu" else PixelBound(0.25, 2)
+
+
+# what rounding to a dtype adds, of 255, to the mean and to a pixel: docs/pixels.md
+ROUNDED = {"fp32": (0, 0), "fp16": (0.01, 0.06), "bf16": (0.08, 0.46), "uint8": (0, 0)}
+
+
+def hold(difference, name, dtype):
+    """Holds differences from the reference, in steps of 255, to the contract of a loader."""
+    mean, furthest = ROUNDED[dtype]
+    assert difference.mean() <= bound_of(name).mean + mean
+    # float32 has no whole steps
+    assert np.percentile(difference, 99) <= bound_of(name).p99 + furthest + 0.001
+
+
+@cache
+def by_reference(manifest, transform):
+    """The images of an epoch, and the plan's ids."""
+    reference = ALL[transform]
+    with loader(manifest, "synthetic", reference.transform, last_batch="partial") as each:
+        planned = [each.plan.batch(0, step) for step in range(len(each))]
+    made = [reference(one, read_batch(manifest, one))[0] for one in planned]
+    return torch.cat(made), np.concatenate([one.ids for one in planned]).tolist()
 
 
 @pytest.mark.few
 @pytest.mark.compares_pixels
 @with_pixels
 @pytest.mark.parametrize("transform", ALL)
-def test_pixels_agree_with_pillow(real_manifest, name, transform):
-    """Promise 1."""
-    with loader(real_manifest, name, ALL[transform], last_batch="partial") as other:
-        difference = np.abs(pixels(other, ALL[transform]) - by_pillow(real_manifest, transform))
-    assert difference.mean() <= bound_of(name).mean
-    # the normalization is undone in float32
-    assert np.percentile(difference, 99) <= bound_of(name).p99 + 0.001
+def test_pixels_are_those_of_plain_torchvision_and_pillow(real_manifest, name, transform):
+    """Promise 1, in each dtype and layout."""
+    reference = ALL[transform]
+    expected, ids = by_reference(real_manifest, transform)
+    with loader(real_manifest, name, reference.transform, last_batch="partial") as each:
+        batches = [batch.to("cpu") for batch in each]
+    assert [sample for batch in batches for sample in batch.ids.tolist()] == ids
+    images = torch.cat([batch.images for batch in batches])
+    assert images.dtype == DTYPES[reference.dtype]
+    hold(reference.steps(images, expected), name, reference.dtype)
 
 
 @cache
 def by_torchvision(manifest, evaluation):
-    plain = v2.Compose([*EVALUATIONS[evaluation][1](), v2.PILToTensor()])
-    images = []
-    for number in range(len(manifest)):
-        with Image.open(manifest.path(number)) as image:
-            images.append(plain(image.convert("RGB")))
-    return torch.stack(images).float().numpy()
+    reference, steps = EVALUATIONS[evaluation]
+    form = [v2.PILToTensor()]
+    if reference.dtype != "uint8":
+        form += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(**NORMALIZED)]
+    plain = v2.Compose([*steps(), *form])
+    return torch.stack([plain(read(manifest.path(at))) for at in range(len(manifest))])
 
 
 @pytest.mark.few
@@ -243,61 +309,25 @@ def by_torchvision(manifest, evaluation):
 @with_pixels
 @pytest.mark.parametrize("evaluation", EVALUATIONS)
 def test_evaluation_agrees_with_plain_torchvision(real_manifest, name, evaluation):
-    transform, _ = EVALUATIONS[evaluation]
-    with loader(real_manifest, name, transform) as each:
-        difference = np.abs(pixels(each, transform) - by_torchvision(real_manifest, evaluation))
-    assert (
-        difference.mean() <= bound_of(name).mean
-        and np.percentile(difference, 99) <= bound_of(name).p99
-    )
+    """Which knows nothing of a plan."""
+    reference, _ = EVALUATIONS[evaluation]
+    with loader(real_manifest, name, reference.transform) as each:
+        images = torch.cat([batch.images.cpu() for batch in each])
+    difference = reference.steps(images, by_torchvision(real_manifest, evaluation))
+    hold(difference, name, reference.dtype)
 
 
 @pytest.mark.few
 @pytest.mark.compares_pixels
 @with_pixels
-@pytest.mark.parametrize("dtype", ["fp16", "uint8"])
-def test_dtypes_hold_the_same_pixels(thumbnails, name, dtype):
-    exact, other = dp.TrainTransform(size=64), dp.TrainTransform(size=64, dtype=dtype)
-    with loader(thumbnails, name, exact) as one, loader(thumbnails, name, other) as two:
-        assert np.abs(pixels(one, exact) - pixels(two, other)).max() < 0.25
-
-
-@pytest.mark.few
-@pytest.mark.compares_pixels
-@with_pixels
-def test_bf16_is_fp32_rounded_once(thumbnails, name):
-    """It has 8 bits: the largest normalized values lie between 2 and 4, where two neighbours are
-    2**-6 apart.
-    """
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_half_precision_is_fp32_rounded_once(thumbnails, name, dtype):
     form = {"size": 64, "memory_format": "channels_last"}
-    exact, rounded = dp.TrainTransform(**form), dp.TrainTransform(**form, dtype="bf16")
-    furthest = 2**-7 * 255 * max(exact.std)  # 0.46
+    exact, rounded = dp.TrainTransform(**form), dp.TrainTransform(**form, dtype=dtype)
     with loader(thumbnails, name, exact) as one, loader(thumbnails, name, rounded) as two:
         for a, b in zip(one, two, strict=True):
-            assert (
-                torch.equal(a.images.bfloat16(), b.images)
-                and a.images.stride() == b.images.stride()
-            )
-            difference = np.abs(pixels([a], exact) - pixels([b], rounded)).max()
-            assert difference <= furthest + 0.001  # the normalization is undone in float32
-
-
-@pytest.mark.few
-@pytest.mark.compares_pixels
-@with_pixels
-def test_flips_are_carried_out(manifest, name):
-    never, always = (
-        dp.EvalTransform(size=32, resize=32),
-        dp.TrainTransform(size=32, scale=(1, 1), ratio=(1, 1), flip=1),
-    )
-    square = [number for number, (height, width) in enumerate(manifest.sizes) if height == width]
-    part = manifest.subset(np.array(square)) if square else manifest
-    unflipped = dp.TrainTransform(size=32, scale=(1, 1), ratio=(1, 1), flip=0)
-    with (
-        loader(part, name, unflipped, 1, shuffle=False) as one,
-        loader(part, name, always, 1, shuffle=False) as two,
-    ):
-        assert np.abs(pixels(one, never)[..., ::-1] - pixels(two, always)).max() <= 1
+            assert torch.equal(a.images.to(DTYPES[dtype]), b.images)
+            assert a.images.stride() == b.images.stride()
 
 
 SETTINGS = [
@@ -406,7 +436,7 @@ def test_shards_give_what_the_folder_gives_bit_for_bit(real_manifest, tmp_path, 
     shards = dp.Manifest.open(
         tar_shards(real_manifest, tmp_path / "shards"), cache_dir=tmp_path / "cache", progress=False
     )
-    transform = TRANSFORMS[transform]
+    transform = TRANSFORMS[transform].transform
     with loader(real_manifest, name, transform) as one, loader(shards, name, transform) as two:
         for a, b in zip([*one, *one], [*two, *two], strict=True):
             assert (

@@ -93,7 +93,9 @@ def test_another_packages_backend_holds_the_contract(toy, thumbnails, last_batch
 @pytest.mark.few
 @pytest.mark.parametrize("transform", test_contract.ALL)
 def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
-    test_contract.test_pixels_agree_with_pillow(real_manifest, "toy", transform)
+    test_contract.test_pixels_are_those_of_plain_torchvision_and_pillow(
+        real_manifest, "toy", transform
+    )
 
 
 @pytest.mark.parametrize(
