@@ -3,12 +3,16 @@ or target of any backend.
 """
 
 import ast
+import ctypes
 import locale
+import os
 import random
+import tempfile
 import warnings
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -90,17 +94,33 @@ def seeded():
         torch.set_rng_state(states[2])
 
 
+# what glibc's localedef makes of `decimal_point ","`: machines of CI have no locale with one
+COMMA = bytes.fromhex(
+    "14110320060000002000000022000000"
+    "24000000280000002c00000030000000"
+    "2c002e00030300002c0000002e000000"
+    "414e53495f58332e342d3139363800"
+)
+
+
 @contextmanager
 def decimal_comma():
-    found = None
-    with set_for_now(
-        lambda: locale.setlocale(locale.LC_ALL),
-        lambda name: locale.setlocale(locale.LC_ALL, name),
-        "C",
-    ):
-        for name in ("de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "C.utf8"):
-            with suppress(locale.Error):
-                found = found or locale.setlocale(locale.LC_ALL, name)
+    """C's own functions then read and write 1,5, and take 1.5 for 1."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "comma").mkdir()
+        (folder / "comma/LC_NUMERIC").write_bytes(COMMA)
+        stack.enter_context(patch.dict(os.environ, LOCPATH=str(folder)))
+        stack.enter_context(
+            set_for_now(
+                lambda: locale.setlocale(locale.LC_NUMERIC),
+                lambda name: locale.setlocale(locale.LC_NUMERIC, name),
+                "comma",
+            )
+        )
+        strtod = ctypes.CDLL(None).strtod
+        strtod.restype = ctypes.c_double
+        assert (locale.str(1.5), strtod(b"1.5", None)) == ("1,5", 1.0)
         yield
 
 
