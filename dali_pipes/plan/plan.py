@@ -304,7 +304,14 @@ class Plan:
 
     @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
     def batch(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
-        """One step of this rank; `bad` as for `iter_from`."""
+        """One step of this rank; `bad` as for `iter_from`.
+
+        Of a last global batch that is too small for all ranks, a rank may have no sample.
+
+        Raises:
+            ConfigError: an epoch has no such step.
+        """
+        self._refuse_beyond(step, self.steps)
         return next(self._plan(epoch, range(step, step + 1), bad))
 
     @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
@@ -340,8 +347,10 @@ class Plan:
     def batch_offset(self, step: int) -> int:
         """The index in the epoch's order of this rank's first sample of a step.
 
-        The rank must have a sample in this step.
+        Raises:
+            ConfigError: this rank has no sample in such a step.
         """
+        self._refuse_beyond(step, len(self))
         return int(self._places(step)[0])
 
     @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
@@ -352,7 +361,22 @@ class Plan:
 
         Several steps are planned at once, which costs less. `bad` are ids that the sampling
         replaces by others, if it has a way to.
+
+        Args:
+            step: that of the next batch; after the last one of an epoch, the next epoch begins.
+
+        Raises:
+            ConfigError: the epoch has no such step, or this rank has no sample in any.
         """
+        if step > self.steps:
+            self._refuse_beyond(step, self.steps)
+        if not len(self):
+            self._refuse_beyond(step, 0)
+        return self._iterate(epoch, step, bad)
+
+    def _iterate(
+        self, epoch: int, step: int, bad: NDArray[np.int64] | None
+    ) -> Iterator[PlannedBatch]:
         ahead = max(1, _PLANNING_CHUNK // self.batch_size)
         while True:
             for start in range(step, len(self), ahead):
@@ -406,7 +430,11 @@ class Plan:
     ) -> tuple[NDArray[np.int64], Kind]:
         """The numbers, and their kind, by which the draws of this rank's samples in a step are
         keyed: their ids, or their places in an order that repeats samples.
+
+        Raises:
+            ConfigError: an epoch has no such step.
         """
+        self._refuse_beyond(step, self.steps)
         order = self._order(epoch)
         return (self._places(step), Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
 
@@ -434,6 +462,14 @@ class Plan:
     @cached_property
     def _orders(self) -> dict[int, Order]:
         return self.sampling.orders(self.manifest, self.seed, self.global_batch_size)
+
+    def _refuse_beyond(self, step: int, steps: int) -> None:
+        if not 0 <= step < steps:
+            there = f"they run from 0 to {steps - 1}" if steps else "it has no sample in any"
+            of = (
+                f"rank {self.rank.index} of {self.rank.count}" if steps < self.steps else "an epoch"
+            )
+            raise ConfigError(f"step is {step}, and {of} has {steps:,} steps; {there}")
 
     def _places(self, step: int) -> NDArray[np.int64]:
         """The slice of the epoch's order that holds this rank's samples of one step."""

@@ -130,6 +130,44 @@ def test_walk_goes_on_across_epochs():
     assert places == [(1, 1), (2, 0), (2, 1), (3, 0)]
 
 
+@pytest.mark.parametrize("step", [-1, 3, 99, 2**48])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda plan, step: plan.batch(0, step),
+        lambda plan, step: plan.batch_offset(step),
+        lambda plan, step: plan.draw_numbers(0, step, np.arange(1)),
+        # step 3 is after the last one, where a loader is at an epoch's end
+        lambda plan, step: plan.iter_from(0, step if step != 3 else 4),
+    ],
+)
+def test_a_step_that_the_epoch_does_not_have_is_refused(ask, step):
+    with pytest.raises(ConfigError, match=f"step is {-1 if step < 0 else '(3|4|99|2814)'}"):
+        ask(Plan(images(20), TRANSFORM, 8, last_batch="partial"), step)
+
+
+def test_of_a_last_batch_that_is_too_small_a_rank_has_no_sample_and_no_place():
+    """Two ranks of 8 divide 17 samples: the last one is that of the second rank."""
+    first, second = ranks(2, images(17), batch_size=8, last_batch="partial")
+    assert (len(first.batch(0, 1)), len(second.batch(0, 1)), second.batch_offset(1)) == (0, 1, 16)
+    with pytest.raises(ConfigError, match="step is 1, and rank 0 of 2 has 1 steps"):
+        first.batch_offset(1)
+
+
+def test_a_walk_of_a_rank_without_samples_is_refused():
+    alone, _ = ranks(2, images(1), batch_size=8, last_batch="partial")
+    with pytest.raises(ConfigError, match="rank 0 of 2 has 0 steps; it has no sample in any"):
+        alone.iter_from()
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**63])
+def test_an_epoch_that_does_not_exist_is_refused(epoch):
+    plan = Plan(images(20), TRANSFORM, 8)
+    for ask in (plan.batch, plan.iter_from):
+        with pytest.raises(ConfigError, match="epoch is"):
+            ask(epoch, 0)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
