@@ -1,6 +1,4 @@
-"""Permutations: stored ones, and keyed bijections that take no memory, whatever their size."""
-
-from functools import lru_cache
+"""Permutations: whole ones, and keyed bijections that take no memory, whatever their size."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,18 +10,15 @@ Int = NDArray[np.int64]
 _MIN_ROUNDS = 6
 
 
-@lru_cache(maxsize=4)
-def stored_permutation(n: int, seed: int, number: int) -> Int:
-    """A uniformly random permutation of the numbers below n.
+def random_permutation(n: int, seed: int, number: int) -> NDArray[np.int32]:
+    """(n,) int32, a uniformly random permutation of the numbers below n, which is 2**31 at most.
 
     It is the order of n keys from NumPy's Philox, whose raw stream is the same in all versions.
     """
     # the key has 128 bits: the seed, and above it the permutation's number
-    keys = np.random.Philox(key=seed | number << 64).random_raw(n)
-    order = np.argsort(keys, kind="stable")
-    # the cache gives the same array to all callers
-    order.flags.writeable = False
-    return order
+    order = np.argsort(np.random.Philox(key=seed | number << 64).random_raw(n), kind="stable")
+    # half the memory: who makes one keeps it for an epoch
+    return order.astype(np.int32)
 
 
 def permute(

@@ -65,8 +65,8 @@ class Kind(IntEnum):
     ITEM = 10  # the seeds with which a data set makes an item, by its id
 
 
-# The counter of every random number, word by word. The key is the seed; only stored permutations
-# come from NumPy (`permutation.stored_permutation`).
+# The counter of every random number, word by word. The key is the seed; only whole permutations
+# come from NumPy (`permutation.random_permutation`).
 #
 #                           word 0                          word 1           word 2
 #   SAMPLE, BATCH, PLACE,   bits 31 … 0 of the id or place  epoch            view (31 … 16),

@@ -63,10 +63,12 @@ class Schedule(Sampling):
         )
 
     def orders(self, manifest: Manifest, seed: int, global_batch_size: int) -> dict[int, Order]:
-        orders = {
-            since: phase.order(manifest, seed, global_batch_size)
-            for since, phase in self.schedule.items()
-        }
+        orders: dict[int, Order] = {}
+        states = {since: phase.state(manifest) for since, phase in self.schedule.items()}
+        for since, phase in self.schedule.items():
+            # phases that are alike share an order, and so the memory that it needs
+            alike = (orders[epoch] for epoch in orders if states[epoch] == states[since])
+            orders[since] = next(alike, None) or phase.order(manifest, seed, global_batch_size)
 
         # a plan has one epoch size, that of epoch 0
         sizes = {since: order.epoch_size for since, order in orders.items()}

@@ -1,13 +1,14 @@
 """The sampling of training: a new random order of all images each epoch."""
 
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.order import Order
-from dali_pipes.plan.permutation import permute, stored_permutation
+from dali_pipes.plan.permutation import permute, random_permutation
 from dali_pipes.plan.philox import Kind
 from dali_pipes.plan.sampling.base import Int, Sampling
 
@@ -26,6 +27,9 @@ class Uniform(Sampling):
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
         n, size = len(manifest), self._size(manifest)
+        # that of this epoch and, since it is made meanwhile, that of the next one; they are let go
+        # with the plan
+        stored = lru_cache(maxsize=2)(partial(random_permutation, n, seed))
 
         def at(places: Int) -> Int:
             numbers, within = np.divmod(places, n)
@@ -35,7 +39,7 @@ class Uniform(Sampling):
             ids = np.empty(len(places), np.int64)
             for number in np.unique(numbers).tolist():
                 here = numbers == number
-                ids[here] = stored_permutation(n, seed, number)[within[here]]
+                ids[here] = stored(number)[within[here]]
             return ids
 
         # an epoch of another size may have the end of one permutation and the start of the next

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 import dali_pipes as dp
 from dali_pipes.data.table.schema import SCHEMA
-from dali_pipes.plan import permutation
 from dali_pipes.plan.sampling import parse_sampling
 from dali_pipes.system.provenance import provenance
 
@@ -82,7 +81,6 @@ def cost(count):
     """
     manifest, found = images(np.arange(count) % 1000), {}
     for name, sampling in SAMPLINGS.items():
-        permutation.stored_permutation.cache_clear()
         setup, planned = cpu(lambda sampling=sampling: plan(manifest, sampling))
         setup += cpu(lambda planned=planned: planned.batch(0, 0))[0]
         rows = planned.iter_from(0, 1)
@@ -99,7 +97,6 @@ def cost(count):
 
 def uniform(count):
     """The ids of one batch of a uniform order, where it is stored and where it is a bijection."""
-    permutation.stored_permutation.cache_clear()
     order = parse_sampling("uniform").order(range(count), 0, BATCH)
     first, _ = cpu(lambda: order.ids(0, np.arange(BATCH)))
     later = [

@@ -1,5 +1,8 @@
 """Every sampling is a pure function of (seed, epoch, place), and gives what it says."""
 
+import tracemalloc
+from itertools import islice
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +12,7 @@ from planned import labelled
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform
-from dali_pipes.plan.permutation import permute, stored_permutation
+from dali_pipes.plan.permutation import permute
 from dali_pipes.plan.philox import Kind
 from dali_pipes.plan.sampling import (
     Balanced,
@@ -503,11 +506,46 @@ def test_permutations_of_one_call_are_those_of_many():
     assert together.tolist() == np.concatenate(alone).tolist()
 
 
-def test_from_some_size_on_the_order_is_not_stored(monkeypatch):
+@pytest.fixture
+def made(monkeypatch):
+    """The numbers of the permutations that were made as a whole."""
+    made, make = [], uniform.random_permutation
+
+    def count(n, seed, number):
+        made.append(number)
+        return make(n, seed, number)
+
+    monkeypatch.setattr(uniform, "random_permutation", count)
+    return made
+
+
+def test_from_some_size_on_the_order_is_not_stored(monkeypatch, made):
     monkeypatch.setattr(uniform, "LARGE", 31)
-    planned = Plan(some(), TRANSFORM, 10)
-    stored_permutation.cache_clear()
-    assert (
-        sorted(planned.order(0)) == list(range(31)) and stored_permutation.cache_info().misses == 0
-    )
+    assert sorted(Plan(some(), TRANSFORM, 10).order(0)) == list(range(31)) and not made
     assert Uniform().state(some())["permutation"] == "Feistel"
+
+
+def test_the_order_of_an_epoch_is_made_once_though_the_next_one_is_made_meanwhile(made):
+    planned = Plan(some(), TRANSFORM, 10)
+    for rows in islice(planned.iter_from(), 4 * planned.steps):
+        planned.make_order(rows.epoch + 1)
+    assert made == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "sampling", ["uniform", {"name": "schedule", "schedule": dict.fromkeys(range(5), "uniform")}]
+)
+def test_orders_take_8_bytes_an_image_however_many_epochs_and_nothing_after_the_plan(sampling):
+    """That of this epoch, and that of the next one."""
+    images = some(100_000)
+    tracemalloc.start()
+    try:
+        planned = Plan(images, TRANSFORM, 10, sampling=sampling)
+        for epoch in range(5):
+            planned.make_order(epoch)
+            planned.make_order(epoch + 1)
+        assert tracemalloc.get_traced_memory()[0] < 8.5 * len(images)
+        del planned
+        assert tracemalloc.get_traced_memory()[0] < 0.5 * len(images)
+    finally:
+        tracemalloc.stop()
