@@ -8,6 +8,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import dali_pipes as dp
+from dali_pipes.data.table import samples
 
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),
@@ -89,3 +90,18 @@ def test_images_smaller_than_a_crop_are_refused(pictures):
             transform=dp.TenCropTransform(size=60, resize=50),
             batch_size=1,
         )
+
+
+def test_sizes_are_looked_at_some_at_a_time(pictures, monkeypatch):
+    """Those of all images would take 16 bytes each."""
+    monkeypatch.setattr(samples, "_BLOCK", 2)
+    taken, take = [], dp.Manifest.take_sizes
+
+    def count(manifest, ids, **options):
+        taken.append(len(ids))
+        return take(manifest, ids, **options)
+
+    monkeypatch.setattr(dp.Manifest, "take_sizes", count)
+    with pytest.raises(dp.ConfigError, match=r"3 of 3 images .* the first is .*a/0.png"):
+        dp.TenCropTransform(size=90, resize=50).check(pictures)
+    assert taken == [2, 1]

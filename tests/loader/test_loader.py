@@ -10,8 +10,8 @@ import torch
 from gpu_backends import makes_pixels, needs_cuda_configs
 
 import dali_pipes as dp
+from dali_pipes.data.table import samples
 from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
-from dali_pipes.plan.transforms import random_crop
 
 TRANSFORM = dp.TrainTransform(size=32)
 CONFIGS = [
@@ -269,7 +269,7 @@ def test_images_smaller_than_a_random_crop_are_named_before_the_first_batch(
     thumbnails, monkeypatch
 ):
     """On the manifest's sizes, some at a time."""
-    monkeypatch.setattr(random_crop, "_CHECK_CHUNK", 10)
+    monkeypatch.setattr(samples, "_BLOCK", 10)
     too_small = (thumbnails.sizes < [40, 36]).any(axis=1)
     images, count = thumbnails.subset(np.argsort(too_small, kind="stable")), int(too_small.sum())
     assert 1 < count < 27  # the first of them is not among the first ten that are looked at

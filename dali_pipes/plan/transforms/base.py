@@ -7,7 +7,7 @@ them. Backends carry that out. `groups` lists the views that are made of an imag
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -364,6 +364,27 @@ class Transform(Options, ABC):
     ) -> Geometry:
         """As `geometry`, for images with these objects, whose boxes are in pixels of `source`."""
         return self.geometry(source, draws)
+
+
+def find_small(
+    transform: Transform,
+    manifest: Manifest,
+    needed: Any,
+    resized: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+) -> tuple[int, int]:
+    """The number of images that are smaller than a crop, and the first of them.
+
+    Args:
+        needed: height and width that the crop needs.
+        resized: gives (N, 2) heights and widths before the crop, for those of images.
+    """
+    first, count = 0, 0
+    # in blocks: the sizes of all would take 16 bytes an image
+    for ids in manifest.images.samples.blocks():
+        sizes = resized(manifest.take_sizes(ids, upright=transform.exif == "apply"))
+        small = ids[(sizes < needed).any(axis=1)]
+        first, count = first if count or not len(small) else int(small[0]), count + len(small)
+    return count, first
 
 
 def views_of(transform: Transform) -> list[Transform]:

@@ -1,6 +1,7 @@
 """The random crop of images that are padded, or as they are stored."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,10 @@ from dali_pipes.plan.geometry import (
     resize_sizes,
 )
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms.base import RandomTransform, check_size, shape_of
+from dali_pipes.plan.transforms.base import RandomTransform, check_size, find_small, shape_of
 from dali_pipes.plan.whole import smallest_sizes
 from dali_pipes.plan.whole.pad import four_sides
 from dali_pipes.plan.whole.resize import WholeResize
-
-_CHECK_CHUNK = 2**20  # images whose sizes are checked at once
 
 
 @dataclass(kw_only=True, slots=True)
@@ -94,15 +93,9 @@ class RandomCropTransform(RandomTransform):
             return
 
         resized = [] if self.resize is None else [WholeResize(size=self.resize)]
-        # in chunks: the sizes take 16 bytes an image
-        first, count = 0, 0
-        for start in range(0, len(manifest), _CHECK_CHUNK):
-            ids = np.arange(start, min(start + _CHECK_CHUNK, len(manifest)))
-            sizes = manifest.take_sizes(ids, upright=self.exif == "apply")
-            sizes = smallest_sizes([*self.before, *resized], sizes)
-            small = ids[(sizes < needed).any(axis=1)]
-            first, count = first if count or not len(small) else int(small[0]), count + len(small)
-
+        count, first = find_small(
+            self, manifest, needed, partial(smallest_sizes, [*self.before, *resized])
+        )
         if count:
             height, width = needed.tolist()
             raise OptionError(

@@ -1,6 +1,7 @@
 """Five or ten crops of each image, over which an evaluation takes the mean."""
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from dali_pipes.errors import OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import Geometry, crop_geometry, resize_sizes
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms.base import Transform
+from dali_pipes.plan.transforms.base import Transform, find_small
 
 CORNERS = ("top_left", "top_right", "bottom_left", "bottom_right", "center")  # torchvision's order
 
@@ -108,14 +109,13 @@ class TenCropTransform(Transform):
     def check(self, manifest: Manifest) -> None:
         """Refuses images that are smaller than a crop: counts them, and names the first."""
         Transform.check(self, manifest)
-        ids = np.arange(len(manifest))
-        sizes = resize_sizes(manifest.take_sizes(ids, upright=self.exif == "apply"), self.resize)
-        small = ids[(sizes < self.shape).any(axis=1)]
-        if len(small):
+        resized = partial(resize_sizes, resize=self.resize)
+        count, first = find_small(self, manifest, self.shape, resized)
+        if count:
             height, width = self.shape
             raise OptionError(
                 type(self),
-                f"size: {len(small):,} of {len(manifest):,} images are smaller than a crop of "
-                f"{height} × {width} pixels; the first is {manifest.name(int(small[0]))}. Set "
+                f"size: {count:,} of {len(manifest):,} images are smaller than a crop of "
+                f"{height} × {width} pixels; the first is {manifest.name(first)}. Set "
                 "resize to the size or more, or leave these images out (Manifest.filter)",
             )
