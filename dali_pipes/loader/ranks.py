@@ -7,7 +7,6 @@ torch.distributed's process group, and compares it with those that other ranks h
 import json
 import logging
 import operator
-import os
 import sys
 import sysconfig
 from collections import Counter
@@ -38,27 +37,30 @@ def choose_rank(rank: Rank | None) -> Rank:
     """Returns the rank that was asked for, or one that loads all images, with a warning if several
     ranks were started.
     """
-    ranks = os.environ.get("WORLD_SIZE", "1")
-    if rank is None and ranks.isdecimal() and int(ranks) > 1:
+    if rank is not None:
+        return rank
+
+    started = Rank.from_env().count
+    if started > 1:
         log.warning(
-            "%s ranks were started, and this loader was given none: each of them loads all "
+            "%d ranks were started, and this loader was given none: each of them loads all "
             "images; for a part each, pass "
             "rank=dali_pipes.Rank.from_env(); for all on purpose, as to validate on one "
             "rank, rank=dali_pipes.Rank()",
-            ranks,
+            started,
         )
-    return rank or Rank()
+    return Rank()
 
 
 def compare_ranks(plan: Plan, options: dict[str, Any], transform: Transform | None = None) -> None:
     """Compares a loader with those that other ranks have built until now, if it has as many ranks
     as the process group.
 
-    A rank leaves in the group's store what it loads, unless another rank has left the same there.
-    Only loaders that were built at the same place of the program must be equal: a single rank may
-    have one more, as for a further validation. No rank waits for another: one that builds a loader
-    for itself alone does not hang, and if two ranks differ, the later one raises, which ends the
-    run.
+    A rank leaves in the group's store what it loads, unless another rank has left the same there
+    for the same place of the program. Only loaders that were built at the same place must be equal:
+    a single rank may have one more elsewhere, as for a further validation. No rank waits for
+    another: one that builds a loader for itself alone does not hang, and if two ranks differ, the
+    later one raises, which ends the run.
 
     Args:
         options: what decides the order of the samples and their pixels, as in a loader's state.
@@ -99,25 +101,25 @@ def compare_ranks(plan: Plan, options: dict[str, Any], transform: Transform | No
     store, key, text = dist.distributed_c10d._get_default_store(), "dali_pipes/loaders", ""
     while True:
         known = json.loads(text or "[]")
-        others = [other for other in known if other["rank"] != rank]
-        if any(other["options"] == mine["options"] for other in others):
-            return
-
-        if conflict := next(
-            (
-                other
-                for other in others
-                if any(_is_same(place, mine["places"][0]) for place in other["places"])
-            ),
-            None,
-        ):
+        # The place comes first: what another rank loads elsewhere may be equal by mistake, such as
+        # its validation loader.
+        here = [
+            other
+            for other in known
+            if other["rank"] != rank
+            and any(_is_same(place, mine["places"][0]) for place in other["places"])
+        ]
+        if conflict := next((one for one in here if one["options"] != mine["options"]), None):
             raise ConfigError(
                 f"rank {rank} loads {_difference(plan, transform, conflict, mine)}; give all ranks "
                 "the same data and options"
             )
+        if here:
+            return
 
         # a further loader of this rank with equal options: only its place is added
-        if again := next((other for other in known if other["options"] == mine["options"]), None):
+        mine_before = (one for one in known if one["rank"] == rank)
+        if again := next((one for one in mine_before if one["options"] == mine["options"]), None):
             again["places"] += mine["places"]
         else:
             known.append(mine)

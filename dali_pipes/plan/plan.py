@@ -37,6 +37,13 @@ R = TypeVar("R")
 
 LARGEST_BATCH = 2**24
 RANK_ARGUMENT = "rank=Rank(index, count), or Rank.from_env() under torchrun"
+# The variables of a process's rank and of their number, as launchers set them.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, Ray, Accelerate
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI's mpirun
+    ("PMI_RANK", "PMI_SIZE"),  # the mpirun of MPICH and of Intel MPI
+)
 _PLANNING_CHUNK = 1024  # samples, over which NumPy's cost per call is spread
 
 
@@ -64,11 +71,14 @@ class Rank:
     def from_env(cls) -> Self:
         """The rank and world size of this process, from the environment.
 
-        torchrun sets RANK and WORLD_SIZE, srun sets SLURM_PROCID and SLURM_STEP_NUM_TASKS; without
-        them it is rank 0 of 1. A SLURM batch script is one process: it has SLURM_NTASKS, but only
-        srun starts that many.
+        torchrun sets RANK and WORLD_SIZE, srun sets SLURM_PROCID and SLURM_STEP_NUM_TASKS, mpirun
+        its own; without them it is rank 0 of 1. A SLURM batch script is one process: it has
+        SLURM_NTASKS, but only srun starts that many.
+
+        Raises:
+            ConfigError: the variables are no rank and number of ranks.
         """
-        for index, count in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+        for index, count in _LAUNCHERS:
             if index in os.environ and count in os.environ:
                 try:
                     return cls(int(os.environ[index]), int(os.environ[count]))

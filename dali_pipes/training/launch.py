@@ -32,7 +32,7 @@ def launch(precision: str) -> Fabric:
         precision: "fp32", "bf16" or "fp16".
 
     Raises:
-        ConfigError: fewer GPUs than ranks on this machine.
+        ConfigError: fewer GPUs than ranks on this machine, or ranks that mpirun has started.
     """
     # On Intel's CPUs MKL may add in another order in every process, and the same run then ends in
     # other weights. This mode (Conditional Numerical Reproducibility) must be set before first use.
@@ -41,6 +41,11 @@ def launch(precision: str) -> Fabric:
     world = Rank.from_env().count
     # SLURM's ranks, under torchrun's names, with the first node's address
     if world > 1 and "RANK" not in os.environ:
+        if "SLURM_PROCID" not in os.environ:
+            raise ConfigError(
+                f"mpirun has started {world} ranks, which do not know the address of the first; "
+                "start them with torchrun or srun"
+            )
         from submitit.helpers import TorchDistributedEnvironment
 
         TorchDistributedEnvironment().export(set_cuda_visible_devices=False)

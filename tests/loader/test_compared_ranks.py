@@ -154,15 +154,51 @@ def test_large_sets_are_compared_without_a_name(manifest, as_rank, monkeypatch):
 def test_a_rank_that_loads_for_itself_is_compared_with_nobody(manifest, as_rank):
     start = time.monotonic()
     as_rank(0, manifest, transform=dp.EvalTransform(size=32), count=1)
-    as_rank(0, manifest, transform=dp.EvalTransform(size=32))
+    as_rank(0, manifest, transform=dp.EvalTransform(size=32), place=("train.py:50",))
     as_rank(0, manifest)
     as_rank(1, manifest)
     # a wait for others would last as long as the store's time-out
     assert time.monotonic() - start < 30
 
 
-def test_ranks_without_a_part_are_warned_of(manifest, monkeypatch, caplog):
-    monkeypatch.setenv("WORLD_SIZE", "4")
+@pytest.mark.parametrize("last", range(4))
+def test_a_loader_that_equals_another_one_of_the_other_rank_is_found(scanned, as_rank, last):
+    """Such as validation images that one rank trains on, whoever comes first."""
+    train, val = ("train.py:12", "train.py:40"), ("train.py:14", "train.py:40")
+    images = {"train": scanned, "val": scanned.subset(np.arange(20))}
+    order = [
+        lambda: as_rank(0, images["train"], place=train),
+        lambda: as_rank(0, images["val"], place=val),
+        lambda: as_rank(1, images["val"], place=train),
+        lambda: as_rank(1, images["val"], place=val),
+    ]
+    with pytest.raises(dp.ConfigError, match=r"rank [01] loads (20|37) images in .* steps"):
+        for build in np.roll(order, last):
+            build()
+
+
+def test_the_loaders_of_two_ranks_may_be_exchanged_between_places(manifest, as_rank):
+    """What is equal is not compared over places: each rank has these two places for itself."""
+    as_rank(0, manifest, place=("a.py:1", "train.py:1"))
+    as_rank(1, manifest, place=("b.py:1", "train.py:1"))
+    as_rank(0, manifest, seed=1, place=("c.py:1", "train.py:1"))
+    with pytest.raises(dp.ConfigError, match="seed 0, not 1"):
+        as_rank(1, manifest, place=("c.py:1", "train.py:1"))
+
+
+@pytest.mark.parametrize(
+    ("index", "count"),
+    [
+        ("RANK", "WORLD_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+    ],
+)
+def test_ranks_without_a_part_are_warned_of(manifest, monkeypatch, caplog, index, count):
+    monkeypatch.setenv(index, "1")
+    monkeypatch.setenv(count, "4")
+    assert dp.Rank.from_env() == dp.Rank(1, 4)
     for rank, warned in ((None, 1), (dp.Rank(), 0), (dp.Rank(1, 4), 0)):
         caplog.clear()
         with (

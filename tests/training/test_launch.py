@@ -51,3 +51,12 @@ def test_an_error_of_another_rank_stays_the_error_that_it_was(monkeypatch):
     with pytest.raises(RankError) as caught:
         launching.on_all_ranks(RankZero(), lambda: None)
     assert (caught.value.rank, caught.value.error, caught.value.status) == (1, there, 1)
+
+
+def test_ranks_of_mpirun_are_refused_before_they_train_side_by_side(monkeypatch):
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(dp.ConfigError, match=r"mpirun has started 2 ranks.*torchrun or srun"):
+        launching.launch("fp32")
