@@ -53,6 +53,36 @@ def test_a_fork_waits_until_a_thread_is_outside():
     assert seen == ["outside", 0]
 
 
+def test_a_thread_inside_enters_again_while_a_fork_waits_for_it():
+    """TenCropTransform compiled a function inside the gate, and waited for the fork, which waited
+    for it.
+    """
+    inside, goes = threading.Event(), threading.Event()
+    seen = []
+
+    def stay():
+        with GATE:
+            with GATE:
+                inside.set()
+                goes.wait()
+                with GATE:
+                    seen.append("again")
+            # still inside: a fork comes about at the outermost end only
+            time.sleep(0.05)
+            seen.append("outside")
+
+    staying = start(stay)
+    inside.wait()
+    forking = start(lambda: seen.append(fork_and_use_the_gate()))
+    while not GATE._forks:
+        time.sleep(0.001)
+    goes.set()
+    for thread in (forking, staying):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert seen == ["again", "outside", 0] and not GATE._inside
+
+
 def test_threads_wait_for_a_fork_and_go_on_after_it():
     gate = ForkGate()
     gate.close()

@@ -17,21 +17,28 @@ wait.
 
 import os
 import threading
+from collections import Counter
 from types import TracebackType
 
 
 class ForkGate:
-    """A context manager for any number of threads at once, and for none while a fork is made."""
+    """A context manager for any number of threads at once, and for none while a fork is made.
+
+    A thread that is inside may enter again: the fork waits for it then, so it must not wait for the
+    fork.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._inside: set[int] = set()  # the threads' identifiers
+        # how often each thread has entered, by its identifier
+        self._inside: Counter[int] = Counter()
         self._forks = 0  # those that wait for the threads inside
 
     def __enter__(self) -> None:
+        thread = threading.get_ident()
         with self._changed:
-            self._changed.wait_for(lambda: not self._forks)
-            self._inside.add(threading.get_ident())
+            self._changed.wait_for(lambda: not self._forks or thread in self._inside)
+            self._inside[thread] += 1
 
     def __exit__(
         self,
@@ -39,8 +46,11 @@ class ForkGate:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        thread = threading.get_ident()
         with self._changed:
-            self._inside.discard(threading.get_ident())
+            self._inside[thread] -= 1
+            if not self._inside[thread]:
+                del self._inside[thread]
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -48,7 +58,7 @@ class ForkGate:
         self._changed.acquire()
         self._forks += 1
         # a signal's handler that forks may have interrupted this very thread inside
-        self._changed.wait_for(lambda: self._inside <= {threading.get_ident()})
+        self._changed.wait_for(lambda: self._inside.keys() <= {threading.get_ident()})
 
     def open(self) -> None:
         """Lets threads in again."""
