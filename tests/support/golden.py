@@ -12,17 +12,23 @@ from typing import Any
 _SHOWN = 40  # differences, of which a change of everything has thousands
 
 
-def hold_to(file: Path, found: Mapping[str, Any]) -> None:
+def hold_to(file: Path, found: Mapping[str, Any], part: str | None = None) -> None:
     """Fails with each place where `found` differs from the JSON file: what it was, what it is.
 
     What JSON cannot tell apart (tuples and lists, whole keys and texts) is equal here.
+
+    Args:
+        part: the key of the file that `found` belongs to, where several tests share a file; None:
+            it is all of it.
     """
     found = json.loads(json.dumps(found, ensure_ascii=False))
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    if part is not None:
+        found = {**kept, part: found}
     if os.environ.get("UPDATE_GOLDEN") == "1":
         file.write_text(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
         return
 
-    kept = json.loads(file.read_text()) if file.exists() else {}
     lines = [f"{place}: was {was}, is {now}" for place, was, now in differences(kept, found)]
     if len(lines) > _SHOWN:
         lines[_SHOWN:] = [f"and {len(lines) - _SHOWN} more"]

@@ -30,6 +30,20 @@ def test_equal_values_pass_and_a_missing_file_does_not(tmp_path, monkeypatch):
     hold_to(tmp_path / "kept.json", {"a": [1, 2]})
 
 
+def test_tests_that_share_a_file_leave_the_parts_of_others_alone(tmp_path, monkeypatch):
+    file = tmp_path / "kept.json"
+    monkeypatch.setenv("UPDATE_GOLDEN", "1")
+    hold_to(file, {"a": 1}, part="one")
+    hold_to(file, {"a": 2}, part="two")
+    hold_to(file, {"a": 3}, part="one")
+    assert json.loads(file.read_text()) == {"one": {"a": 3}, "two": {"a": 2}}
+
+    monkeypatch.delenv("UPDATE_GOLDEN")
+    hold_to(file, {"a": 2}, part="two")
+    with pytest.raises(AssertionError, match="two / a: was 2, is 3"):
+        hold_to(file, {"a": 3}, part="two")
+
+
 @pytest.mark.parametrize(("was", "now"), [(1, True), (0, 0.0), ("1", 1), ([1], [1, 1]), ({}, [])])
 def test_values_of_other_kinds_differ(was, now):
     assert list(differences(was, now))
