@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from reference import Reference, read_batch
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import join_erased
@@ -14,22 +15,44 @@ POLICIES = [
 ]
 
 
-def images(folder, config, *policies, kind=dp.TrainTransform, **options):
+# no library's normalization, so that a default in its place is seen
+NORMALIZED = {"mean": (0.4, 0.5, 0.3), "std": (0.2, 0.3, 0.25)}
+
+
+def loaded(folder, config, transform):
+    """The images of the first batches, and the planned batches."""
     manifest = dp.Manifest.scan(folder, progress=False)
-    transform = kind(size=40, augment=list(policies), **options)
     with dp.build_loader(manifest, config, transform=transform, batch_size=4, seed=2) as loader:
-        return torch.cat([batch.images.cpu() for batch in loader]).float()
+        made = torch.cat([batch.images.cpu() for batch in loader])
+        return made, manifest, [loader.plan.batch(0, step) for step in range(len(loader))]
 
 
-@pytest.mark.parametrize("normalize_on", ["worker", "device"])
-def test_backends_agree(photograph_folder, normalize_on):
-    config = dp.TorchConfig(num_workers=0, decoder="torchvision", normalize_on=normalize_on)
-    expected = images(photograph_folder, config, *POLICIES)
-    ours = images(photograph_folder, dp.DaliConfig(device="cpu", num_threads=2), *POLICIES)
-    # the resizes differ by a step here and there, which policies enlarge; noise is equal
-    assert float((ours - expected).abs().mean()) < 0.01
-    assert float((ours - expected).abs().median()) == 0
-    assert not torch.equal(expected, images(photograph_folder, config, POLICIES[0]))
+def images(folder, config, *policies, **options):
+    transform = dp.TrainTransform(size=40, augment=list(policies), **options)
+    return loaded(folder, config, transform)[0].float()
+
+
+def differences(folder, config, kind, *policies, **options):
+    """From timm's own functions and torchvision, in steps of 255."""
+    reference = Reference.of(kind, size=40, augment=list(policies), **options)
+    made, manifest, planned = loaded(folder, config, reference.transform)
+    expected = [reference(each, read_batch(manifest, each))[0] for each in planned]
+    return reference.steps(made, torch.cat(expected))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        dp.TorchConfig(num_workers=0),
+        dp.TorchConfig(num_workers=0, decoder="torchvision", normalize_on="device"),
+        dp.DaliConfig(device="cpu", num_threads=2),
+    ],
+    ids=["torch", "torch_device", "dali_cpu"],
+)
+def test_policies_are_timms(photograph_folder, config):
+    """Within one step of each operation that moves pixels or colors; noise is equal."""
+    difference = differences(photograph_folder, config, dp.TrainTransform, *POLICIES, **NORMALIZED)
+    assert difference.mean() <= 0.25 and np.percentile(difference, 99) <= 2.001
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
@@ -62,15 +85,18 @@ def test_what_the_graph_of_dali_lacks_is_made_after_it(photograph_folder, dtype,
         *POLICIES[1:] * (dtype != "uint8"),
     ]
     # crops without a resize, in which backends differ
-    crops = {"kind": dp.RandomCropTransform, "pad_if_needed": True}
-    form = {"dtype": dtype, "memory_format": memory_format, **crops}
-    expected = images(photograph_folder, dp.TorchConfig(num_workers=0), *augment, **form)
-    config = dp.DaliConfig(device="cpu", **OF_GRAPH)
-    found = images(photograph_folder, config, *augment, **form)
-    plain = images(photograph_folder, config, **form)
-    assert float((plain - expected).abs().mean()) > 0.1
-    step = 1 if dtype == "uint8" else 0.02
-    assert ((found - expected).abs() > step).float().mean() < 0.002
+    difference = differences(
+        photograph_folder,
+        dp.DaliConfig(device="cpu", **OF_GRAPH),
+        dp.RandomCropTransform,
+        *augment,
+        pad_if_needed=True,
+        dtype=dtype,
+        memory_format=memory_format,
+        **NORMALIZED,
+    )
+    # an operation more on a difference of one step makes two of it, and bf16 half a step more
+    assert (difference > 2.5).mean() < 0.002
 
 
 def test_the_graph_of_dali_says_what_it_lacks(photograph_folder):

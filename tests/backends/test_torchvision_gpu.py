@@ -11,6 +11,7 @@ import pytest
 import torch
 from later import later
 from PIL import Image
+from reference import Reference, read_batch
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import TORCH_DTYPES
@@ -70,20 +71,9 @@ def test_the_rows_of_the_plan_with_the_pixels_of_pillow(request, name, kind):
     rows = planned(manifest, transform)
     batches = [batch for _, batch in backend(manifest, transform).stream(iter(rows))]
     assert [batch.ids.tolist() for batch in batches] == [each.ids.tolist() for each in rows]
-    options = {
-        "transform": transform,
-        "batch_size": 10,
-        "seed": 3,
-        "last_batch": "partial",
-        "shuffle": True,
-    }
-    with dp.build_loader(
-        manifest, dp.TorchConfig(num_workers=0), **options, device="cpu"
-    ) as loader:
-        reference = torch.cat([batch.images for _ in range(2) for batch in loader])
-    difference = (
-        (torch.cat([batch.images for batch in batches]).int() - reference.int()).abs().numpy()
-    )
+    reference = Reference(transform, dtype="uint8")
+    expected = torch.cat([reference(each, read_batch(manifest, each))[0] for each in rows])
+    difference = reference.steps(torch.cat([batch.images for batch in batches]), expected)
     assert difference.mean() <= 0.25 and np.percentile(difference, 99) <= 2
 
 

@@ -101,7 +101,8 @@ def test_a_resumed_stream_is_the_uninterrupted_one(manifest, config):
             )
         for one, two in zip(whole[delivered:], rest, strict=True):
             assert torch.equal(one.ids, two.ids)
-            assert torch.equal(one.images, two.images) or not makes_pixels(config)
+            if makes_pixels(config):
+                assert torch.equal(one.images, two.images)
 
 
 def test_a_state_of_another_run_is_refused_by_name(manifest):
@@ -215,10 +216,9 @@ def test_resume_on_another_backend(manifest, before, after):
         loader.load_state_dict(state)
         rest = [*loader, *loader]
     assert ids(rest) == ids(whole)[1:]
-    difference = torch.stack(
-        [(one.images - two.images).abs().mean() for one, two in zip(whole[1:], rest, strict=True)]
-    )
-    assert difference.max() < 0.5 / 255 / 0.225 or not makes_pixels(before, after)
+    if makes_pixels(before, after):
+        for one, two in zip(whole[1:], rest, strict=True):
+            assert (one.images - two.images).abs().mean() < 0.5 / 255 / 0.225
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 6), (6, 1)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from later import later
 
 from dali_pipes.backends.common.pixels import crop_and_flip
-from dali_pipes.plan.geometry import Geometry, resize_sizes
+from dali_pipes.plan.geometry import Geometry, crop_geometry, resize_sizes
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import (
     CenterCropTransform,
@@ -220,6 +220,30 @@ def test_random_crops_are_torchvisions(padding, pad_if_needed, size, shape):
     assert expected <= found
     if len(places) < 150:  # as many as 1,500 draws of theirs must have had
         assert found == expected
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (6, 7)])
+def test_a_crop_of_a_stored_image_shows_what_lies_there(shape):
+    """Each crop around an image whose pixels are all different, some of which see nothing of it."""
+    image, most = np.arange(1, 13).reshape(3, 4), 12
+    around = np.pad(image, most)
+    crops = np.array(list(np.ndindex(most, most))) - shape - 1
+    source, flips = np.tile(image.shape, (len(crops), 1)), np.zeros((2, len(crops)), bool)
+    geometry = crop_geometry(source, None, crops, shape, flips)
+
+    top, left, height, width = geometry.region.T
+    assert (geometry.region >= [0, 0, 1, 1]).all() and np.array_equal(
+        geometry.resize, geometry.region_size
+    )
+    assert (top + height <= 3).all() and (left + width <= 4).all()
+    # no more is decoded than is seen
+    assert (geometry.region_size <= shape).all()
+    for (y, x), at in zip(crops, range(len(crops)), strict=True):
+        part = np.pad(image[top[at] :, left[at] :][: height[at], : width[at]], most)
+        row, column = geometry.crop[at].clip(-most, most) + most
+        found = part[row : row + shape[0], column : column + shape[1]]
+        seen = around[y + most : y + most + shape[0], x + most : x + most + shape[1]]
+        assert np.array_equal(found, seen), (y, x)
 
 
 @given(sides, sides, resizes, st.integers(0, 2**32))

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -27,9 +28,13 @@ INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")  # as a planned batch 
 
 
 def read(path: Path, upright: bool = False) -> Image.Image:
-    """The picture in RGB; `upright`: turned as its EXIF says."""
+    """The picture in RGB, as it is stored; `upright`: turned as its EXIF says."""
     with Image.open(path) as image:
-        return (ImageOps.exif_transpose(image) if upright else image).convert("RGB")
+        if upright:
+            return ImageOps.exif_transpose(image).convert("RGB")
+        # Pillow turns each TIFF when it decodes it
+        with patch.object(ImageOps, "exif_transpose"):
+            return image.convert("RGB")
 
 
 def read_batch(manifest: Any, planned: Any, upright: bool = False) -> list[Image.Image]:

@@ -8,7 +8,6 @@ of a loader with as many of the live transform, which know nothing of each other
 
 import copy
 import random
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from library_steps import CPU, LOADERS, Case
 from PIL import Image, ImageOps
+from reference import erase, operate_as_timm, resize
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
 
@@ -25,7 +25,7 @@ import dali_pipes as dp
 from dali_pipes.adapters.from_torch.check.draws import distance
 from dali_pipes.adapters.from_torch.own_steps import OnArray, OnPillow
 from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.plan.augment.operations import FILLS, OPS, Slot
+from dali_pipes.plan.augment.operations import OPS, Slot
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.geometry import BEFORE_DRAW
 from dali_pipes.plan.philox import Draws
@@ -125,7 +125,7 @@ class _Replay:
         for policy, own in numbers:
             if policy.where == "normalized":
                 tensor = _call(policy, tensor, own)
-        return _erase(tensor, drawn.erased)
+        return erase(tensor, drawn.erased)
 
     def _before(self, image: Image.Image) -> Image.Image:
         draws, first = Draws(SEED, 0, self._ids), BEFORE_DRAW
@@ -148,22 +148,12 @@ class _Replay:
         if kind == "random":
             kind = ("bilinear", "bicubic")[int(self._view.interpolations[self._at])]
         if image.size != (width, height):
-            image = _resize(image, (height, width), kind, transform.antialias)
+            image = resize(image, (height, width), kind, transform.antialias)
         top, left = geometry.crop.tolist()
         # torchvision's crop of a PIL image is black outside of it
         image = F.crop(image, top, left, *self._view.shape)
         image = F.horizontal_flip(image) if geometry.flip else image
         return F.vertical_flip(image) if geometry.vertical_flip else image
-
-
-def _resize(image: Image.Image, size: tuple[int, int], kind: str, antialias: bool) -> Image.Image:
-    if antialias:
-        # NEAREST of a PIL image is Pillow's
-        mode = InterpolationMode(kind.removesuffix("-exact"))
-        return F.resize(image, list(size), mode)
-    cv2 = import_module("cv2")
-    kernel = {"bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}[kind]
-    return Image.fromarray(cv2.resize(np.asarray(image), size[::-1], interpolation=kernel))
 
 
 def _split(functions: list[Augment], numbers: np.ndarray) -> Any:
@@ -237,7 +227,7 @@ def _move(step: Any, image: Image.Image, numbers: np.ndarray, size: tuple[int, i
             (sides,) = step.around(np.array([[image.height, image.width]])).tolist()
             return F.pad(image, sides, list(step.fill), step.padding_mode)
         case "WholeResize":
-            return _resize(image, size, step.interpolation, step.antialias)
+            return resize(image, size, step.interpolation, step.antialias)
         case "WholeQuarterTurn":
             return Image.fromarray(np.rot90(np.asarray(image), int(first[0] * 4)))
         case "WholeTranspose":
@@ -254,15 +244,10 @@ def _move(step: Any, image: Image.Image, numbers: np.ndarray, size: tuple[int, i
     raise ValueError(step)
 
 
-@cache
-def _functions_of_timm() -> Any:
-    return import_module("timm.data.auto_augment")
-
-
 def _operate(image: Image.Image, op: str, magnitude: float, slot: Slot) -> Image.Image:
     """torchvision's function, or timm's, for an operation of `augment`."""
     if slot.fill is not None:
-        return _operate_as_timm(image, op, magnitude, slot)
+        return operate_as_timm(image, op, magnitude, slot)
     if op == "Hue":
         return F.adjust_hue(image, magnitude)
     if op == "GaussianBlur":
@@ -280,50 +265,6 @@ def _operate(image: Image.Image, op: str, magnitude: float, slot: Slot) -> Image
     return v2.AutoAugment()._apply_image_or_video_transform(
         image, op, magnitude, interpolation=mode, fill={}
     )
-
-
-def _operate_as_timm(image: Image.Image, op: str, magnitude: float, slot: Slot) -> Image.Image:
-    timm = _functions_of_timm()
-    options = {
-        "resample": Image.Resampling[slot.interpolation.upper()],
-        "fillcolor": slot.fill,
-    }
-    match op:
-        case "Identity":
-            return image
-        case "ShearX" | "ShearY" | "Rotate":
-            name = {"ShearX": "shear_x", "ShearY": "shear_y", "Rotate": "rotate"}[op]
-            return getattr(timm, name)(image, magnitude, **options)
-        case "ShiftX":
-            return timm.translate_x_abs(image, -magnitude, **options)
-        case "ShiftY":
-            return timm.translate_y_abs(image, -magnitude, **options)
-        case "Posterize":
-            # by timm's own function, which leaves 8 bits alone
-            return image if magnitude >= 8 else _posterize(image, int(magnitude))
-        case "Solarize":
-            return timm.solarize(image, round(255 * magnitude + 0.5))
-        case "SolarizeAdd":
-            return timm.solarize_add(image, int(magnitude))
-        case "Color" | "Contrast" | "Brightness" | "Sharpness":
-            return getattr(timm, op.lower())(image, 1 + magnitude)
-        case "AutoContrast" | "Invert":
-            return getattr(timm, {"AutoContrast": "auto_contrast", "Invert": "invert"}[op])(image)
-        case "EqualizeInSteps":
-            return timm.equalize(image)
-    raise ValueError(op)
-
-
-def _erase(image: torch.Tensor, regions: np.ndarray) -> torch.Tensor:
-    """torchvision's erase; noise is that of the planned seed."""
-    for top, left, height, width, *more in np.atleast_2d(regions).tolist():
-        value = torch.zeros(3, 1, 1)
-        if more and FILLS[more[1]] != "const":
-            shape = (3, height, width) if FILLS[more[1]] == "pixel" else (3, 1, 1)
-            value = torch.randn(shape, generator=torch.Generator().manual_seed(more[0]))
-        if height:
-            image = F.erase(image, top, left, height, width, value)
-    return image
 
 
 def is_random(case: Case, transform: Transform, folder: Path) -> bool:
