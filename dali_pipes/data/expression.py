@@ -1,12 +1,15 @@
 """Filters such as "width >= 224 and class in ('cat', 'dog')".
 
-They have Python's syntax, but nothing is executed: the parsed expression is compared by Arrow.
+They have Python's syntax, but nothing is executed: the parsed expression is compared by Arrow. A
+column whose name Python cannot read as a name stands in backquotes: `my column` > 3.
 `Rows(samples, classes).match(text)` returns which samples match.
 """
 
 import ast
-import io
-import tokenize
+import keyword
+import re
+import unicodedata
+from collections.abc import Collection
 from difflib import get_close_matches
 from functools import reduce
 from typing import Any
@@ -22,7 +25,11 @@ from dali_pipes.errors import ConfigError
 
 _OF_AN_IMAGE = ("label", "height", "width", "bytes", "orientation", "format", "path", "member")
 CLASS = "class"
-_CLASS = "class_"  # `class` is a keyword, so Python's parser is given this name
+# texts in quotes, which stay as they are; names in backquotes; the keyword `class`
+_WORDS = re.compile(
+    r"""(?P<quote>'''|\"""|'|")(?:\\.|[^\\])*?(?P=quote)|(?P<name>`[^`]*`|\bclass\b)""",
+    re.DOTALL,
+)
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "equal",
     ast.NotEq: "not_equal",
@@ -49,13 +56,17 @@ class Rows:
         }
 
     def column(self, name: str) -> pa.ChunkedArray:
+        """The column of this name; the table's own comes before that of an image."""
         if name not in self._columns:
-            near = get_close_matches(name, self._columns, 1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise ConfigError(
-                f"there is no column {name}; {meant}The columns are {', '.join(self._columns)}"
-            )
+            raise self._missing(name, self._columns)
         return self._samples.column(self._columns[name])
+
+    def _missing(self, name: str, columns: Collection[str]) -> ConfigError:
+        near = get_close_matches(name, columns, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        return ConfigError(
+            f"there is no column {name}; {meant}The columns are {', '.join(columns)}"
+        )
 
     def class_numbers(self, name: str) -> list[int]:
         """The numbers of the classes with this name.
@@ -112,7 +123,9 @@ class Rows:
                 )
 
             case _:
-                raise ConfigError(f"{_unparse(node)} is not a comparison of a column with a value")
+                raise ConfigError(
+                    f"{ast.unparse(node)} is not a comparison of a column with a value"
+                )
 
     def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pa.Array:
         if isinstance(op, (ast.In, ast.NotIn)):
@@ -120,7 +133,7 @@ class Rows:
             return pc.invert(matches) if isinstance(op, ast.NotIn) else matches
 
         if type(op) not in _COMPARE:
-            raise ConfigError(f"{_unparse(left)} is compared by `is`; use == or !=")
+            raise ConfigError(f"{ast.unparse(left)} is compared by `is`; use == or !=")
 
         function = _COMPARE[type(op)]
         # 224 < width is width > 224
@@ -128,14 +141,14 @@ class Rows:
             left, right, function = right, left, _MIRRORED.get(function, function)
         if not isinstance(left, ast.Name):
             raise ConfigError(
-                f"{_unparse(left)}, {_unparse(right)}: one side of a comparison must be a column"
+                f"{ast.unparse(left)}, {ast.unparse(right)}: one side of a comparison must be a column"
             )
 
         if isinstance(right, ast.Name):
             return self._call(left, function, self._find_column(right))
 
         value = _literal(right)
-        if left.id == _CLASS:
+        if left.id == CLASS:
             if function not in ("equal", "not_equal"):
                 raise ConfigError(
                     "class takes ==, !=, in and not in; label has the number of the class"
@@ -148,11 +161,11 @@ class Rows:
         values = _literal(right)
         if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
             raise ConfigError(
-                f"{_unparse(left)}: `in` takes a column and a list of values, such as class in "
+                f"{ast.unparse(left)}: `in` takes a column and a list of values, such as class in "
                 "('cat', 'dog')"
             )
 
-        if left.id == _CLASS:
+        if left.id == CLASS:
             return self._match_classes(list(values))
 
         column = self._find_column(left)
@@ -168,13 +181,24 @@ class Rows:
         except (pa.ArrowException, TypeError):
             kind = value.type if isinstance(value, pa.Array) else repr(value)
             raise ConfigError(
-                f"{_unparse(name)} is of type {column.type}, and cannot be compared with {kind}"
+                f"{ast.unparse(name)} is of type {column.type}, and cannot be compared with {kind}"
             ) from None
 
     def _find_column(self, node: ast.Name) -> pa.ChunkedArray:
-        if node.id == _CLASS:
-            raise ConfigError("class is compared with a name, or with a list of names by `in`")
-        return self.column(node.id)
+        if node.id == CLASS:
+            own = "; of the table's own column write `class`" if CLASS in self._columns else ""
+            raise ConfigError(
+                f"class is compared with a name, or with a list of names by `in`{own}"
+            )
+
+        name = node.id.strip("`")
+        if name not in self._columns and node.id == name:
+            # Python's parser composes the characters of a name anew
+            alike = (each for each in self._columns if unicodedata.normalize("NFKC", each) == name)
+            name = next(alike, name)
+        if name not in self._columns:
+            raise self._missing(node.id, [_spell(each) for each in self._columns])
+        return self.column(name)
 
     def _match_classes(self, names: list[Any]) -> pa.Array:
         """Which samples have any of these classes."""
@@ -202,23 +226,41 @@ class Rows:
 
 
 def _parse(text: str) -> ast.expr:
+    """The expression; the id of a name in backquotes has these too."""
+    # what Python cannot read as a name is given one that occurs nowhere else
+    start, names = "name", list[str]()
+    while start in text:
+        start += "_"
+
+    def rename(match: re.Match[str]) -> str:
+        if match["name"] is None:
+            return match[0]
+        names.append(match[0])
+        return f"{start}{len(names) - 1}"
+
     try:
-        # word by word, so that texts in quotes stay as they are
-        words = tokenize.generate_tokens(io.StringIO(text).readline)
-        renamed = [(kind, _CLASS if word == CLASS else word) for kind, word, *_ in words]
-        return ast.parse(tokenize.untokenize(renamed).strip(), mode="eval").body
-    except (SyntaxError, tokenize.TokenError, ValueError, RecursionError):
+        tree = ast.parse(_WORDS.sub(rename, text), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ConfigError(
-            "not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\""
+            "not an expression; an example is \"width >= 224 and class in ('cat', 'dog')\", and a "
+            "name with blanks or signs, or that is a word of Python's, stands in backquotes, as in "
+            "`my column` > 3"
         ) from None
 
+    renamed = {f"{start}{number}": name for number, name in enumerate(names)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = renamed.get(node.id, node.id)
+    return tree
 
-def _unparse(node: ast.expr) -> str:
-    return ast.unparse(node).replace(_CLASS, CLASS)
+
+def _spell(name: str) -> str:
+    """The name of a column as an expression has it."""
+    return name if name.isidentifier() and not keyword.iskeyword(name) else f"`{name}`"
 
 
 def _literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise ConfigError(f"{_unparse(node)} is not a literal; text needs quotes") from None
+        raise ConfigError(f"{ast.unparse(node)} is not a literal; text needs quotes") from None

@@ -144,6 +144,38 @@ def test_a_wrong_filter_names_what_is_wrong(text, message):
     assert str(caught.value).startswith(f"filter {text!r}: ") and message in str(caught.value)
 
 
+ODD_NAMES = (
+    *("class_", "class", "and", "is", "None", "lambda", "my column", "my 'column'", 'a "b"', "3"),
+    *("a-b", "label", "path", "height", "name0", "größe", "gro\u0308ße", "ﬁle", "x.y", "`", ""),
+)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_every_column_of_a_table_can_be_filtered(name):
+    images = made([(0, 1, 1, "a", 0.5, True, [1], True)] * 3)
+    table = images.table.append_column(COLUMN + name, pa.array([0, 5, 7]))
+    images = Manifest(images.root, images.classes, table)
+    # of a backquote in a name there is no way to write it
+    if name != "`":
+        assert images.filter(f"`{name}` > 4 and class == 'bird' and split != '`3` class'").columns[
+            name
+        ].tolist() == [5, 7]
+    if name.isidentifier() and name not in ("class", "and", "is", "None", "lambda"):
+        assert images.filter(f"4 < {name} <= 5").columns[name].tolist() == [5]
+    assert len(images.split({"a": 1.0}, by=name)["a"]) == 3
+
+
+def test_a_column_in_backquotes_that_is_not_there_is_named_and_proposed():
+    images = made([(0, 1, 1, "a", 0.5, True, [1], True)])
+    images = Manifest(
+        images.root, images.classes, images.table.append_column(COLUMN + "my column", pa.array([0]))
+    )
+    with pytest.raises(ConfigError, match=r"no column `my colum`; did you mean `my column`\?"):
+        images.filter("`my colum` > 4")
+    with pytest.raises(ConfigError, match=r"stands in backquotes, as in `my column` > 3"):
+        images.filter("my column > 4")
+
+
 def test_a_filter_on_any_of_several_classes(manifest, tmp_path):
     paths = [manifest.path(number) for number in range(3)]
     file = tmp_path / "t.csv"
