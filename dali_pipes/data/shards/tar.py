@@ -277,6 +277,11 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
     return (match[1], match[2].lower()) if match else (name, b"")
 
 
+def _field(extension: str) -> bytes:
+    """The field of a key's member that an option names, in any case, as `_split` returns it."""
+    return os.fsencode(extension).lower()
+
+
 def _choose(
     descriptor: int, fields: dict[bytes, Member], targets: Targets, with_labels: bool
 ) -> Iterator[ShardMember]:
@@ -285,9 +290,9 @@ def _choose(
     """
     names = {field: field.decode("latin-1") for field in fields}
     # a mask may have the extension of an image, such as .png
-    masks = (targets.mask, MASK_EXTENSION)
+    masks = [_field(extension) for extension in (targets.mask, MASK_EXTENSION) if extension]
     pictures = [
-        field for field, name in names.items() if _ends_as_image(name) and name not in masks
+        field for field, name in names.items() if _ends_as_image(name) and field not in masks
     ]
     # the image itself has an extension of one dot, and comes before others, such as .seg.png
     pictures.sort(key=lambda field: names[field] not in IMAGE_EXTENSIONS)
@@ -365,9 +370,9 @@ def _targets(
                 values[option] = content[name]
             elif option == "mask":
                 # offset and size; its bytes are read later
-                values[option] = fields[name.encode()][2:]
+                values[option] = fields[_field(name)][2:]
             else:
-                text = _read(descriptor, name.encode(), fields[name.encode()]).decode()
+                text = _read(descriptor, _field(name), fields[_field(name)]).decode()
                 # without the line end that editors add
                 values[option] = text.removesuffix("\n").removesuffix("\r")
     except TooLongError as error:

@@ -94,6 +94,18 @@ def test_a_mask_whose_extension_has_several_dots_is_a_target_or_left_out_by_name
 
 
 @pytest.mark.parametrize(
+    ("text", "mask"), [(".txt", ".png"), (".TXT", ".PNG"), (".Txt", ".É.Png"), (".é.TXT", ".pnG")]
+)
+def test_extensions_of_members_are_found_in_any_case(tmp_path, text, mask):
+    """Of the letters of ASCII, in the option as in the archive."""
+    for number, change in enumerate((str, lambda name: name.replace("t", "T").replace("n", "N"))):
+        sample = {change(text): b"words", change(mask): encoded("L")}
+        manifest = scan(tar(tmp_path / str(number), [sample]), text=text, mask=mask)
+        assert not manifest.omissions and manifest.take_texts("text", np.arange(1)) == ["words"]
+        assert manifest.mask_extent(0)
+
+
+@pytest.mark.parametrize(
     ("sample", "line"),
     [
         ({}, "no .json of this key"),
