@@ -141,7 +141,8 @@ class Rows:
             left, right, function = right, left, _MIRRORED.get(function, function)
         if not isinstance(left, ast.Name):
             raise ConfigError(
-                f"{ast.unparse(left)}, {ast.unparse(right)}: one side of a comparison must be a column"
+                f"{ast.unparse(left)}, {ast.unparse(right)}: one side of a comparison must be a "
+                "column"
             )
 
         if isinstance(right, ast.Name):

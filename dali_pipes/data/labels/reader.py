@@ -46,18 +46,18 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
     Integers are class numbers from 0, text is a class name, a list of either is any number of
     classes; fractions, and lists of them that all have the same length, are numbers to predict.
     Fractions that are all whole may be either, and `options.task` has to say which. A row whose
-    cell is empty, null, NaN or blank has no label.
+    cell is empty, null, NaN or blank has no label, and neither has one whose class number is -1.
 
     Args:
         file: the table, for error messages, which count rows from 1.
 
     Raises:
-        ManifestError: a label makes no sense, or no row has one.
+        ManifestError: a label makes no sense, or no row has one, or all are -1 and 1.
     """
     values = simplify(column.combine_chunks())
     if options.label_separator is not None and not is_list(values.type):
         values = _split(file, values, options)
-    problems = _missing_labels(values)
+    problems = _missing_labels(values, options.task)
     if len(problems) == len(values):
         first = f" (row 1: {problems[0]})" if problems.get(0, NO_LABEL) != NO_LABEL else ""
         raise ManifestError(f"{file}: no row has a label{first}; fill the column of labels")
@@ -66,6 +66,7 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
     rows = np.arange(len(values))
     if problems:
         rows = np.delete(rows, list(problems))
+        _refuse_signs(file, values, options.task)
     known = LabelCells(file, values.take(pa.array(rows)) if problems else values, rows)
     read = _read_several if is_list(values.type) else _read_single
     classes, labels = read(known, options.task)
@@ -74,29 +75,46 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
     )
 
 
-def _missing(values: pa.Array) -> NDArray[np.bool_]:
-    """(n,) bool, which values are null, NaN or blank."""
+def _missing(values: pa.Array, task: str | None) -> NDArray[np.bool_]:
+    """(n,) bool, which values are null, NaN or blank, or the class number of no class."""
     missing = pc.is_null(values, nan_is_null=True)
     if is_text(values.type):
         missing = pc.or_(missing, pc.fill_null(pc.equal(values, pa.scalar("", values.type)), True))
+    if _are_class_numbers(values, task):
+        missing = pc.or_(missing, pc.fill_null(pc.equal(values, -1), True))
     return missing.to_numpy(zero_copy_only=False)
 
 
-def _missing_labels(values: pa.Array) -> dict[int, str]:
+def _are_class_numbers(values: pa.Array, task: str | None) -> bool:
+    is_fraction = task == "classification" and pa.types.is_floating(values.type)
+    return is_fraction or (task != "regression" and pa.types.is_signed_integer(values.type))
+
+
+def _missing_labels(values: pa.Array, task: str | None) -> dict[int, str]:
     """Says why rows have no label, by row number."""
-    missing = _missing(values)
+    missing = _missing(values, task)
     problems = dict.fromkeys(np.flatnonzero(missing).tolist(), NO_LABEL)
     if not is_list(values.type):
         return problems
 
     # a list with a hole has no label; an empty list of classes is one, and of fractions is none
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
-    holes = _missing(simplify(pc.list_flatten(values)))
-    held = np.repeat(np.arange(len(values)), lengths)[holes]
+    items = simplify(pc.list_flatten(values))
+    held = np.repeat(np.arange(len(values)), lengths)[_missing(items, task)]
     problems |= dict.fromkeys(held.tolist(), HOLE_IN_LABELS)
-    if pa.types.is_floating(simplify(pc.list_flatten(values)).type):
+    if pa.types.is_floating(items.type):
         problems |= dict.fromkeys(np.flatnonzero(~missing & (lengths == 0)).tolist(), NO_LABEL)
     return problems
+
+
+def _refuse_signs(file: Path | str, values: pa.Array, task: str | None) -> None:
+    """Raises ManifestError if all labels are -1 and 1, which are two classes."""
+    if not _are_class_numbers(values, task):
+        return
+    if sorted(pc.unique(values.drop_null()).to_pylist()) == [-1, 1]:
+        raise ManifestError(
+            f"{file}: all labels are -1 and 1, and -1 is no class; number the classes 0 and 1"
+        )
 
 
 def _place_labels(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:

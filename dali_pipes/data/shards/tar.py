@@ -349,7 +349,8 @@ def _label(descriptor: int, labels: dict[bytes, Member]) -> tuple[int, str | Non
             content = json.loads(text)
             value = content.get("label", content.get("cls")) if isinstance(content, dict) else None
 
-    if type(value) is int:
+    # a negative number is no class: test splits have -1
+    if type(value) is int and value >= 0:
         return value, None
     wanted = "class number" if field == b".cls" else "class number called label or cls"
     return -1, unusable_label(f"its {field.decode()} holds no {wanted} ({text[:40]!r})")

@@ -94,8 +94,6 @@ def read_set(
     others = others if rows is None else others.take(pa.array(rows))
     others = others.replace_schema_metadata()
     feature = dataset.features.get(label)
-    if with_labels:
-        others = _without_minus_one(others, label, feature)
     labels = read_row_labels(_NAME, others, options, check)
 
     images = _image_rows(image, table[image], rows)
@@ -188,15 +186,6 @@ def _refuse_missing(dataset: Any, name: str, option: str) -> None:
         f"{_NAME}: has no column {name} among {', '.join(dataset.features)}; name another with "
         f"{option}='…'{without}"
     )
-
-
-def _without_minus_one(table: pa.Table, label: str, feature: Any) -> pa.Table:
-    """The table with nothing in place of the number that a ClassLabel has for no class."""
-    if _type_of(feature) != "ClassLabel":
-        return table
-    column = table[label]
-    known = pc.if_else(pc.equal(column, -1), pa.scalar(None, column.type), column)
-    return table.set_column(table.column_names.index(label), label, known)
 
 
 def _image_rows(name: str, column: pa.ChunkedArray, rows: Any) -> list[Extent]:

@@ -26,7 +26,7 @@ def listed(manifest, tmp_path):
     labels.
     """
 
-    def make(labels, separator=None, **columns):
+    def make(labels, separator=None, task=None, **columns):
         paths = [str(manifest.path(number)) for number in range(len(labels))]
         if isinstance(labels, str):
             cells = labels.split("|")
@@ -38,7 +38,7 @@ def listed(manifest, tmp_path):
         else:
             file = tmp_path / "t.parquet"
             pq.write_table(pa.table({"path": paths, "label": labels, **columns}), file)
-        return dp.Manifest.open(file, label_separator=separator, progress=False)
+        return dp.Manifest.open(file, label_separator=separator, task=task, progress=False)
 
     return make
 
@@ -115,7 +115,11 @@ def test_one_class_stays_one_class(listed):
         ([0.5, float("inf")], r"a label is not finite, inf \(row 2\)"),
         ([[1.0, NAN]], "no row has a label"),
         ([[0.5, 1.0], [1.0, -float("inf")]], r"a label is not finite, -inf \(row 2\)"),
-        ([[-1]], "labels run from -1 to -1"),
+        ([[-1]], r"no row has a label \(row 1: an empty place in its list of labels\)"),
+        ([-1, -1], "no row has a label"),
+        ([-1, 1, -1], "all labels are -1 and 1, and -1 is no class"),
+        ([[-2]], "labels run from -2 to -2"),
+        (pa.array([1, 2**64 - 1], pa.uint64()), "labels run from 1 to 18446744073709551615"),
         ([{"a": 1}], "make no sense"),
         ([[[1]]], "make no sense"),
     ],
@@ -130,6 +134,8 @@ def test_labels_that_cannot_be_meant(listed, labels, message):
     [
         ([[1], None], "no label (row 2)"),
         ([[1], [0, None]], "an empty place in its list of labels (row 2)"),
+        ([[1], [0, -1]], "an empty place in its list of labels (row 2)"),
+        ([3, -1], "no label (row 2)"),
         ([0.5, None], "no label (row 2)"),
         ([0.5, NAN], "no label (row 2)"),
         ([[1.0, 0.5], [1.0, NAN]], "an empty place in its list of labels (row 2)"),
@@ -139,6 +145,12 @@ def test_a_row_without_a_label_is_a_problem(listed, labels, missing):
     made = listed(labels)
     assert len(made) == 1 and [why.partition(";")[0] for _, why in made.problems] == [missing]
     assert made.labels.tolist() == [labels[0]]
+
+
+def test_minus_one_may_be_predicted(listed):
+    assert listed([-1.5, -1.0]).labels.tolist() == [-1.5, -1]
+    assert listed([-1, 1], task="regression").labels.tolist() == [-1, 1]
+    assert len(listed([-1.0, 0.0], task="classification").problems) == 1
 
 
 def test_columns_are_kept(listed):
