@@ -1,9 +1,9 @@
 """Trains the demo's network for an epoch on images that are drawn here, with each loader, in a
 process of its own: `python trained.py FOLDER` prints what was learned.
 
-`train_pinned` starts it so that other CPUs compute the same bits: one thread, no oneDNN (which
-chooses its blocks by the sizes of caches), PyTorch's kernels without AVX, MKL's and glibc's that
-all CPUs have. All images are PNGs of whole numbers, which every decoder gives exactly.
+`train_pinned` starts it so that other CPUs should compute the same bits: on the CPU in one thread,
+without oneDNN (which chooses its blocks by the sizes of caches), and with the kernels of PyTorch,
+MKL and glibc that all CPUs have. All images are PNGs, which every decoder gives exactly.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import numpy as np
 
 CONF = Path(__file__).parents[2] / "conf"
 PINNED = {
+    "CUDA_VISIBLE_DEVICES": "",
     "OMP_NUM_THREADS": "1",
     "ATEN_CPU_CAPABILITY": "default",
     "MKL_CBWR": "COMPATIBLE",
