@@ -6,6 +6,7 @@ of them return the value as one of Python's own types. Options are declared with
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
@@ -23,6 +24,16 @@ def check_choice(option: str, value: object, choices: Sequence[str | None]) -> N
             f"{option} is {describe_value(value)}; choose one of "
             f"{', '.join(choice for choice in choices if choice)}"
         )
+
+
+def check_names(option: str, value: Any) -> list[str]:
+    """Returns names of classes, each of which is there once, as a list; one text is none."""
+    value = to_python(value)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+        raise ConfigError(f"{option} is {describe_value(value)}; it takes a list of class names")
+    if again := [name for name, count in Counter(value).items() if count > 1]:
+        raise ConfigError(f"{option} names {again[0]!r} twice; a label would mean two things")
+    return list(value)
 
 
 def check_int(

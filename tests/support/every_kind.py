@@ -123,3 +123,44 @@ def from_hf(folder: Path, labels: Sequence[Any]) -> Open:
 OF_NUMBERS: dict[str, Callable[[Path, Sequence[Any]], Open]] = {
     made.__name__: made for made in (csv, parquet, embedded, tar, tar_of_json, tfrecord, from_hf)
 }
+
+
+def folders(folder: Path, labels: Sequence[Any]) -> Open:
+    """A folder for each class; of a class in the order of the images."""
+    for number, label in enumerate(labels):
+        (folder / "i" / str(label)).mkdir(parents=True, exist_ok=True)
+        (folder / "i" / str(label) / f"{number}.png").write_bytes(picture(number))
+    return lambda **options: dp.Manifest.open(folder / "i", progress=False, **options)
+
+
+def saved(folder: Path, labels: Sequence[Any]) -> Open:
+    csv(folder, labels)().save(folder / "m.arrow")
+    return lambda **options: dp.Manifest.open(folder / "m.arrow", **options)
+
+
+def coco(folder: Path, labels: Sequence[Any]) -> Open:
+    """Each image has an object of its class."""
+    names = sorted(set(labels))
+    images = [
+        {"id": number, "file_name": path, "width": number + 1, "height": 4}
+        for number, path in enumerate(write_pictures(folder, len(labels)))
+    ]
+    objects = [
+        {"id": n, "image_id": n, "category_id": names.index(label), "bbox": [0, 0, 1, 2]}
+        for n, label in enumerate(labels)
+    ]
+    categories = [{"id": number, "name": str(name)} for number, name in enumerate(names)]
+    content = {"images": images, "annotations": objects, "categories": categories}
+    (folder / "c.json").write_text(json.dumps(content))
+    return lambda **options: dp.Manifest.open(folder / "c.json", progress=False, **options)
+
+
+def cached(folder: Path, labels: Sequence[Any]) -> Open:
+    """A tar whose scan is in a cache."""
+    read = tar(folder / "s", labels)
+    read(cache_dir=folder / "cache")
+    return lambda **options: read(cache_dir=folder / "cache", **options)
+
+
+# those that have names for the classes, the numbers as text where there are no others
+OF_NAMES = OF_NUMBERS | {made.__name__: made for made in (folders, saved, coco, cached)}

@@ -6,7 +6,6 @@ its `Header`. With verify="full" the pixels are decoded and compared too.
 
 import os
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
-from dali_pipes.checks import check_choice, describe_value
+from dali_pipes.checks import check_choice, check_names, describe_value
 from dali_pipes.data.image_files.decoders import FORMATS, find_refusal
 from dali_pipes.data.image_files.disagreements import find_disagreement, find_missing_end
 from dali_pipes.data.image_files.stored import open_any, orientation_of
@@ -123,12 +122,8 @@ class ScanOptions:
         check_choice("verify", self.verify, VERIFY)
         check_bits("bits", self.bits)
         check_max_pixels("max_pixels", self.max_pixels)
-        if self.classes is None:
-            return
-        if isinstance(self.classes, str) or not all(isinstance(name, str) for name in self.classes):
-            raise ConfigError(f"classes is {self.classes!r}; it takes a list of class names")
-        if again := [name for name, count in Counter(self.classes).items() if count > 1]:
-            raise ConfigError(f"classes names {again[0]!r} twice; a label would mean two things")
+        if self.classes is not None:
+            check_names("classes", self.classes)
 
 
 def check_bits(option: str, value: object) -> None:

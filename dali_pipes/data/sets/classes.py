@@ -3,6 +3,7 @@ a user gives, and `renumber` changes the numbers.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.checks import check_names
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.table.changes import renumber_classes
 from dali_pipes.errors import ManifestError
@@ -42,16 +44,21 @@ def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
     """The same samples with these classes and their numbers.
 
     Raises:
-        ManifestError: an image has a class that is none of them.
+        ConfigError: the classes are not names, or one is there twice.
+        ManifestError: an image has a class that is none of them, or the labels are no classes.
     """
-    names = list(classes)
-    if names == images.classes:
+    # names that are there twice are right only where sets were joined with their classes apart
+    if not isinstance(classes, str) and list(classes) == images.classes:
         return images
+    names = check_names("classes", classes)
+    if images.task == "regression":
+        raise ManifestError(
+            f"{images.root}: the labels are numbers to predict, which have no classes; leave out "
+            "classes"
+        )
 
     # a class that no image has may be missing in the new list
-    used: NDArray[Any] = np.zeros(0)
-    if images.task != "regression":
-        used = np.unique(images.labels[images.labels >= 0])
+    used: NDArray[Any] = np.unique(images.labels[images.labels >= 0])
     # which values masks have is not known, so each class counts as used
     if images.facts.mask_values.named:
         used = np.arange(len(images.classes))
@@ -69,7 +76,11 @@ def renumber(images: ImageTable, numbers: NDArray[np.int64], classes: list[str])
         facts["category_ids"] = renumber_categories(
             images.facts.category_ids, numbers, len(classes)
         )
-    changed = images.map_tables(partial(renumber_classes, numbers=numbers), classes)
+    # where only names change, rows that are mapped from a file stay so
+    if np.array_equal(numbers, np.arange(len(numbers))):
+        changed = replace(images, classes=classes, facts=images.facts.of_same_samples())
+    else:
+        changed = images.map_tables(partial(renumber_classes, numbers=numbers), classes)
     return changed.with_facts(**facts)
 
 
@@ -87,8 +98,10 @@ def match_classes(
     Raises:
         ManifestError: an image has a class that is none of the given ones.
     """
-    # numbers instead of names: the user's list names them in their order
-    if names == [str(number) for number in range(len(names))] and not set(names) <= set(new_names):
+    # numbers instead of names: the user's list names them in their order, unless it has numbers too
+    are_numbers = names == [str(number) for number in range(len(names))]
+    some = set(names) & set(new_names)
+    if are_numbers and len(some) < len(names) and not (some and all(map(str.isdecimal, new_names))):
         if used.max(initial=-1) >= len(new_names):
             raise ManifestError(
                 f"{place}: an image has the class number {used.max()}, and classes names "

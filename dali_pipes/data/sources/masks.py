@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dali_pipes.checks import check_choice
+from dali_pipes.checks import check_choice, check_names
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import (
@@ -89,10 +89,11 @@ def read_masks(
         verify, max_pixels, workers, progress, Targets(annotated=annotated), bits=bits
     )
     root, table, omissions = scan_pairs(image_folder, mask_folder, missing, check)
-    pairs = ImageTable.from_table(root, list(classes), table, ManifestFacts(omissions=omissions))
+    names = check_names("classes", classes)
+    pairs = ImageTable.from_table(root, names, table, ManifestFacts(omissions=omissions))
 
     replacements = check_mask_values("mask_values", mask_values)
-    pairs = add_mask_values(pairs, mask_folder, replacements, classes, verify)
+    pairs = add_mask_values(pairs, mask_folder, replacements, names, verify)
     pairs = pairs.with_facts(masks_upright=annotated == "upright")
     warn_of_turned_images(pairs, root, annotated)
 

@@ -110,8 +110,7 @@ def read_images(
     images = images.with_facts(reading=note_reading(targets, with_labels, bits=bits))
     images = add_targets(images, root, check)
 
-    # None: the classes are numbered by now as `classes` has them
-    return finish(images, None, strict)
+    return finish(images, classes, strict)
 
 
 def _scan_readable(
