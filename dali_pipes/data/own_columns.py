@@ -6,6 +6,7 @@ text.
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from dali_pipes.data.arrow_types import is_list, is_text
 from dali_pipes.errors import ManifestError
 
+_EXACT = 2**24  # float32 has every whole number up to it
 COLUMN = "column:"  # the prefix that a table's own columns have in a manifest
 
 
@@ -26,6 +28,9 @@ def read_columns(
 
     An empty cell becomes NaN in a column of numbers, which then is float32; the empty text; or an
     empty list.
+
+    Raises:
+        ManifestError: a column cannot be kept, or whole numbers in it would become others.
     """
     arrays = {
         name: column
@@ -33,16 +38,45 @@ def read_columns(
         if _is_kept_type(column.type)
     }
 
-    try:
-        return {
-            COLUMN + name: _to_stored(column.combine_chunks())
-            for name, column in arrays.items()
-            if name not in used
-        }
-    except pa.ArrowException as error:
-        raise ManifestError(
-            f"{file}: a column cannot be used ({error}); fix it or leave it out"
-        ) from None
+    kept: dict[str, pa.Array] = {}
+    for name, column in arrays.items():
+        if name in used:
+            continue
+        try:
+            kept[COLUMN + name] = _to_stored(column.combine_chunks())
+        except pa.ArrowException as error:
+            raise ManifestError(
+                f"{file}: the column {name}: a column cannot be used ({error}); fix it or leave it "
+                "out"
+            ) from None
+    return kept
+
+
+def to_float32(values: Any) -> Any:
+    """Numbers or booleans as float32, with NaN for an empty cell.
+
+    Raises:
+        pa.ArrowInvalid: whole numbers, such as ids, would become others.
+    """
+    floats = values.cast(pa.float32(), safe=False)
+    whole = values.cast(pa.float64(), safe=False)
+    finite = pc.fill_null(pc.is_finite(whole), False)
+    # fractions are rounded; ids must not be, as two could become one
+    if pc.all(pc.or_(pc.invert(finite), pc.equal(whole, pc.floor(whole)))).as_py():
+        # beyond 2**53 float64 would hide what float32 changes of integers
+        is_changed = (
+            pc.not_equal(floats.cast(pa.float64()), whole)
+            if pa.types.is_floating(values.type)
+            else pc.greater(pc.abs(whole), _EXACT)
+        )
+        lost = pc.and_(finite, is_changed)
+        if pc.any(lost).as_py():
+            first = values.filter(lost)[0].as_py()
+            raise pa.ArrowInvalid(
+                f"whole numbers beyond {_EXACT:,}, such as {first}, are not exact beside an empty "
+                "cell or as float32; fill the empty cells, or write whole numbers or text"
+            )
+    return pc.fill_null(floats, float("nan"))
 
 
 def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
@@ -88,11 +122,11 @@ def _to_stored(array: pa.Array) -> pa.Array:
             pa.array(ends, pa.int64()), _to_stored(pc.list_flatten(array))
         )
 
-    if array.null_count:
-        # only a float can be NaN, so a column with an empty cell is of floats
-        return array.cast(pa.float32(), safe=False).fill_null(float("nan"))
-    # float32 has fewer digits than float64; whole numbers beyond int64 are an error
-    return array.cast(_column_type(array.type), safe=not pa.types.is_floating(array.type))
+    # only a float can be NaN, so a column with an empty cell is of floats
+    if array.null_count or pa.types.is_floating(array.type):
+        return to_float32(array)
+    # whole numbers beyond int64 are an error
+    return array.cast(_column_type(array.type))
 
 
 def _column_type(kind: pa.DataType) -> pa.DataType:

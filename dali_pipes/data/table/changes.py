@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.labels.stored import distinct_labels
 from dali_pipes.data.objects import BOX_LABELS, IMAGE, MASK, TARGET
-from dali_pipes.data.own_columns import COLUMN
+from dali_pipes.data.own_columns import COLUMN, to_float32
 from dali_pipes.data.table.schema import further_columns, replace_column
 from dali_pipes.errors import ManifestError
 
@@ -140,8 +140,17 @@ def _add_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
         # integers become fractions as well, since only these have NaN
         kind, empty = pa.float32(), float("nan")
 
+    def convert(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        try:
+            return to_float32(column) if pa.types.is_float32(kind) else column.cast(kind)
+        except pa.ArrowInvalid as error:
+            raise ManifestError(
+                f"the column {name.removeprefix(COLUMN)} is not in all manifests ({error}); leave "
+                "it out (Manifest.without_columns), or give it to all"
+            ) from None
+
     return [
-        replace_column(table, name, table[name].cast(kind, safe=False))
+        replace_column(table, name, convert(table[name]))
         if name in table.column_names
         else table.append_column(name, pa.repeat(pa.scalar(empty, kind), len(table)))
         for table in tables

@@ -191,6 +191,44 @@ def test_columns_are_kept(listed):
     assert columns["height"].tolist() == [7, 8, 9] and manifest.sizes.min() > 9
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [20231101, None],
+        [-(2**24) - 1, None],
+        pa.array([2**62, None], pa.int64()),
+        pa.array([2**24 + 1, None], pa.uint32()),
+        [20231101.0, 20231102.0],
+        [[20231101, None], [1, 2]],
+        pa.array([[20231101.0], [1.0]], pa.list_(pa.float64(), 1)),
+    ],
+)
+def test_whole_numbers_that_would_become_others_are_refused_by_the_name_of_the_column(
+    listed, values
+):
+    with pytest.raises(dp.ManifestError, match=r"column patient: .* beyond 16,777,216, such as"):
+        listed([0, 1], patient=values)
+
+
+def test_whole_numbers_are_exact(listed):
+    made = listed([0, 1, 1], id=[2**53 + 1, 2**62, -5], few=[2**24, None, -(2**24)])
+    assert made.columns["id"].tolist() == [2**53 + 1, 2**62, -5]
+    assert made.columns["few"].tolist()[::2] == [2**24, -(2**24)]
+    large = listed([0, 1], large=pa.array([3e7 + 2, 1e30], pa.float32())).columns["large"]
+    assert large.tolist() == [30000002, np.float32(1e30)]
+    assert len(made.filter(f"id == {2**53 + 1}")) == len(made.filter(f"few == {2**24}")) == 1
+
+
+def test_joined_columns_keep_whole_numbers_exact_or_are_refused(listed, tmp_path):
+    plain = listed([0, 1])
+    few, ids = listed([0, 1], id=[1, 2**24]), listed([0, 1], id=[20231101, 20231102])
+    both = dp.Manifest.concat([few, plain]).columns["id"]
+    assert np.array_equal(both, [1, 2**24, NAN, NAN], equal_nan=True)
+    assert dp.Manifest.concat([ids, ids]).columns["id"].tolist() == [20231101, 20231102] * 2
+    with pytest.raises(dp.ManifestError, match=r"the column id is not in all manifests .*20231101"):
+        dp.Manifest.concat([ids, plain])
+
+
 def test_columns_that_cannot_be_used(listed):
     with pytest.raises(dp.ManifestError, match="a column cannot be used"):
         listed([0, 1], pair=pa.array([[1, 2], None], pa.list_(pa.int32(), 2)))
