@@ -48,13 +48,14 @@ from dali_pipes.cli.sweep import is_sweep, search_mode
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, DaliPipesError
 
-# the flags of Hydra's own parser, which answers any other with its usage
+# The flags of Hydra's own parser, which answers any other with its usage; but for
+# --experimental-rerun, which reads a pickle.
 _FLAGS = tuple(
     f"--{name}"
     for name in (
         *("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun"),
         *("shell-completion", "config-path", "config-name", "config-dir"),
-        *("experimental-rerun", "info"),
+        "info",
     )
 )
 _PARSER = OverridesParser.create()

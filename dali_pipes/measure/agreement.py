@@ -48,7 +48,7 @@ def check_agreement(
         return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}
 
     # those that exist only to be compared deliver other pixels, or other samples
-    planned = {arm: to_dict(loader) for arm, loader in arms.items() if not arm_of(loader)}
+    planned = {arm: to_dict(loader) for arm, loader in arms.items() if not arm_of(type(loader))}
     if len(planned) < 2:
         only = f"only {next(iter(planned))}" if planned else "none"
         note = f"not compared, since of these arms {only} follows the plan"

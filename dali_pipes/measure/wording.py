@@ -9,7 +9,7 @@ from typing import Any, cast
 from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.results import Agreement, Compared, Control, Interval, Result
 from dali_pipes.measure.stats import Ratio, contains_one, threshold
-from dali_pipes.measure.workload import from_dict
+from dali_pipes.measure.workload import kind_of
 
 CAVEATS = {
     "loader": (
@@ -104,7 +104,7 @@ def _does_its_work(result: Result, arm: str) -> bool:
 
     The plan was made from that DataLoader, which does not follow it itself.
     """
-    return arm_of(from_dict(result["work"]["loaders"][arm])) is None
+    return arm_of(kind_of(result["work"]["loaders"][arm])) is None
 
 
 def same_work(result: Result, arm: str) -> bool:

@@ -37,7 +37,7 @@ class Workload:
 
     def arm_loader(self, config: LoaderConfig) -> Loader | UnplannedLoader:
         """Builds what is measured of an arm: a loader for this work, or one without a plan."""
-        arm = arm_of(config)
+        arm = arm_of(type(config))
         if arm is None or arm.follows_plan:
             return self.loader(config)
 
@@ -110,15 +110,25 @@ def _name_of(function: Any) -> str:
 
 
 def from_dict(value: dict[str, Any]) -> Any:
-    """Returns the options that `to_dict` was given."""
-    # no import strings: only classes of these tables can be named
+    """Returns the options that `to_dict` was given.
+
+    They may name functions, which are imported: use it for what this program has sent, and
+    `kind_of` for what is in a file.
+    """
     options = dict(value)
+    options.pop("kind")
+    return kind_of(value)(**options)
+
+
+def kind_of(value: dict[str, Any]) -> type[Any]:
+    """Returns the class of the options that `to_dict` was given."""
+    # no import strings: only classes of these tables can be named
     kinds: list[type[Any]] = [
         *(entry.config for entry in list_backends().values()),
         *(arm.config for arm in ARMS),
         *TRANSFORMS.values(),
     ]
-    return {kind.__name__: kind for kind in kinds}[options.pop("kind")](**options)
+    return {kind.__name__: kind for kind in kinds}[value["kind"]]
 
 
 def lacks_gpu(config: LoaderConfig) -> bool:

@@ -1,10 +1,14 @@
 """Atomic checkpoints: written to a temporary file, flushed to disk, then renamed.
 
 `save` and `load` are for this program's own checkpoints; `read` takes any file of torch.save.
+
+A file may come from a stranger. What it names is compared with what the command line names, and
+nothing of it is imported, called or opened.
 """
 
 import pickle
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,9 +73,21 @@ def read(path: Path) -> Any:
         ) from None
 
 
-def is_ours(state: Any) -> bool:
-    """Returns whether `save` wrote this."""
-    return isinstance(state, dict) and state.get("format") == FORMAT
+def is_ours(state: Any, path: Path) -> bool:
+    """Returns whether `save` wrote this.
+
+    Raises:
+        CheckpointError: it says so, and its names are no names.
+    """
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        return False
+    if not isinstance(state.get("name"), str) or not isinstance(
+        state.get("model_options", {}), Mapping
+    ):
+        raise CheckpointError(
+            f"{path}: not a whole checkpoint (it names no network); use another one"
+        )
+    return True
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -81,7 +97,7 @@ def load(path: Path) -> dict[str, Any]:
         CheckpointError: there is no such file, it is damaged, or this program did not write it.
     """
     state = read(path)
-    if not is_ours(state):
+    if not is_ours(state, path):
         raise CheckpointError(
             f"{path}: not a checkpoint of format {FORMAT}, which this version writes and reads"
         )
@@ -98,7 +114,7 @@ def check_run(
     kept = state.get("task", CLASSIFICATION)
     own = state["name"] if kept == OWN else None
     if own != config.function:
-        instead = f"set function={own}" if own else "leave out function="
+        instead = f"set {_option('function', own)}" if own else "leave out function="
         made = f"of function={own}" if own else f"of the network {state['name']}"
         raise CheckpointError(
             f"{path}: {made}, and function is {config.function or 'not given'}; {instead}"
@@ -132,14 +148,14 @@ def check_same(
         option = "function" if ":" in state["name"] else "name"
         raise CheckpointError(
             f"{path}: of {state['name']}, but model.{'function' if model.function else 'name'} is "
-            f"{name}; set model.{option}={state['name']}"
+            f"{name}; set {_option(f'model.{option}', state['name'])}"
         )
 
     # earlier versions had none
     if (options := state.get("model_options", {})) != model.options:
         raise CheckpointError(
             f"{path}: the network was built with {_arguments(options)}, and model.options is "
-            f"{_arguments(model.options)}; set 'model.options={_arguments(options)}'"
+            f"{_arguments(model.options)}; set {_option('model.options', _arguments(options))}"
         )
 
     # earlier versions did not save it, and had three
@@ -157,6 +173,12 @@ def check_same(
             f"{path} and the images: {describe_difference(state['classes'], classes)} "
             f"({lists}); {same}"
         )
+
+
+def _option(name: str, value: str) -> str:
+    """Returns an option as one word of a shell; a stranger's value may be anything."""
+    shown = "".join(each if each.isprintable() else "?" for each in value)
+    return shlex.quote(f"{name}={shown}")
 
 
 def _arguments(options: Mapping[str, Any]) -> str:

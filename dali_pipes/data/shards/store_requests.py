@@ -142,6 +142,9 @@ def _connect(url: str) -> tuple[Any, str]:
         ConfigError: there is none, or its package is missing.
     """
     scheme = url.split("://")[0]
+    # a manifest may have it in its rows, and fsspec's `reference` carries out templates of a file
+    if "::" in url:
+        raise ConfigError(f"{url}: several URLs in one are not read")
     try:
         import fsspec
 

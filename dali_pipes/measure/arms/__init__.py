@@ -124,12 +124,12 @@ for _arm in ARMS:
         add_backend(_arm.entry)
 
 
-def arm_of(config: LoaderConfig) -> Arm | None:
+def arm_of(kind: type[LoaderConfig]) -> Arm | None:
     """The row with this class of options; None for a loader that one trains with."""
-    return next((arm for arm in ARMS if arm.config is type(config)), None)
+    return next((arm for arm in ARMS if arm.config is kind), None)
 
 
-def makes_images(config: LoaderConfig) -> bool:
+def makes_images(kind: type[LoaderConfig]) -> bool:
     """Whether each batch is read and decoded."""
-    arm = arm_of(config)
+    arm = arm_of(kind)
     return arm is None or arm.makes_images

@@ -24,7 +24,7 @@ from dali_pipes.measure.wording import (
     notes,
     same_work,
 )
-from dali_pipes.measure.workload import from_dict
+from dali_pipes.measure.workload import kind_of
 from dali_pipes.tools.benchmark.charts import per_trial, ratios, timeline, waits
 from dali_pipes.tools.drawing.page import picture, render
 
@@ -183,7 +183,7 @@ def compared(result: Result) -> list[str]:
 
 
 def _makes_images(result: Result, arm: str) -> bool:
-    return makes_images(from_dict(result["work"]["loaders"][arm]))
+    return makes_images(kind_of(result["work"]["loaders"][arm]))
 
 
 def _median_trial(trials: Sequence[Trial]) -> Trial:

@@ -73,7 +73,7 @@ def benchmark(
     # decided here, so that the result has what was chosen
     arms = {arm: config.loaders[arm].on_packages() for arm in config.arms if arm not in left_out}
     # an arm that only delivers ready images is a baseline only if there is no other
-    makers = [arm for arm, loader in arms.items() if makes_images(loader)]
+    makers = [arm for arm, loader in arms.items() if makes_images(type(loader))]
     baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
 
     say(console, *(f"{arm} is left out: it {why}." for arm, why in left_out.items()))
@@ -308,5 +308,7 @@ def _planning(arms: Arms) -> list[tuple[str, str]]:
         (native, planned)
         for native, one in arms.items()
         for planned, other in arms.items()
-        if (row := arm_of(one)) and row.planned_by is type(other) and graph(one) == graph(other)
+        if (row := arm_of(type(one)))
+        and row.planned_by is type(other)
+        and graph(one) == graph(other)
     ]

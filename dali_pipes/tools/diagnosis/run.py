@@ -57,7 +57,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     Raises:
         DaliPipesError: a mistake in the configuration or the images.
     """
-    refuse_training_options(config.model, but="options")
+    refuse_training_options(config.model, but=["options"])
     name = check_model(config.model.name)
     check_size(name, config.transform.size_at(0))
     check_channels(name, config.transform.channels)

@@ -55,11 +55,12 @@ class PredictConfig:
         if self.out is None:
             raise ConfigError("no output folder given; set out=DIR")
 
-        if self.function and self.model.name:
-            raise ConfigError(
-                f"function={self.function} and model.name={self.model.name} are two models; "
-                "leave one of them out"
-            )
+        for other in ("name", "function"):
+            if self.function and (given := getattr(self.model, other)):
+                raise ConfigError(
+                    f"function={self.function} and model.{other}={given} are two models; "
+                    "leave one of them out"
+                )
 
         if self.function and self.model.options:
             raise ConfigError(

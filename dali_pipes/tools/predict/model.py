@@ -21,7 +21,9 @@ from dali_pipes.training.network.build import (
     check_compiler,
     check_size,
     refuse_training_options,
+    title_of,
 )
+from dali_pipes.training.network.names import is_of_library
 from dali_pipes.training.network.weights import describe_pixels, read_pixels
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -54,14 +56,15 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
         ConfigError, CheckpointError: there is no such model or file, or they do not belong
             together.
     """
-    refuse_training_options(config.model, but="options")
-    saved: Any = checkpoint.read(Path(config.checkpoint)) if config.checkpoint else {}
-    ours, files = checkpoint.is_ours(saved), {"checkpoint": config.checkpoint}
+    refuse_training_options(config.model, but=["function", "options"])
+    path = Path(str(config.checkpoint))
+    saved: Any = checkpoint.read(path) if config.checkpoint else {}
+    ours, files = checkpoint.is_ours(saved, path), {"checkpoint": config.checkpoint}
 
     if config.function:
         model, files["function"] = _call_function(config.function)
     else:
-        model = _network(config, saved)
+        model = _network(config, saved, ours)
 
     if config.checkpoint:
         weights = (
@@ -85,7 +88,7 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
     if isinstance(model, nn.Module):
         model = model.to(device).eval()
 
-    name = str(config.function or config.model.name or saved["name"])
+    name = str(config.function or title_of(config.model) or saved["name"])
     hashes = {
         what: hashlib.sha256(Path(file).read_bytes()).hexdigest()
         for what, file in files.items()
@@ -97,9 +100,7 @@ def load_model(config: PredictConfig, device: torch.device) -> Model:
         name,
         hashes,
         saved["classes"] if ours else None,
-        describe_pixels(read_pixels(saved, Path(str(config.checkpoint))), config.transform)
-        if ours
-        else None,
+        describe_pixels(read_pixels(saved, path), config.transform) if ours else None,
     )
 
 
@@ -114,22 +115,18 @@ def _call_function(function: str) -> tuple[Any, str | None]:
     )
 
 
-def _network(config: PredictConfig, saved: Any) -> nn.Module:
+def _network(config: PredictConfig, saved: Any, ours: bool) -> nn.Module:
     """Builds the network that the weights belong to.
 
-    A checkpoint of our training has the network's name and classes. For a state dict, the number of
-    outputs is the length of its last tensor.
+    A checkpoint of our training has the network's name and classes; the name is taken if it is that
+    of a library's network. A function, a folder and options are taken from the command line only.
+    For a state dict, the number of outputs is the length of its last tensor.
     """
     path, model = Path(str(config.checkpoint)), config.model
-    if checkpoint.is_ours(saved):
+    if ours:
         _check_saved(config, saved, path)
-        # of a function, if training took one
-        if ":" in saved["name"] and not model.name:
-            model = replace(model, function=model.function or saved["name"])
-        else:
-            model = replace(model, name=model.name or saved["name"])
-        # what it was built with, unless it is given again
-        model = replace(model, options=model.options or saved.get("model_options", {}))
+        if not title_of(model) and is_of_library(saved["name"]):
+            model = replace(model, name=saved["name"])
         checkpoint.check_same(saved, path, model, saved["classes"], config.transform.channels)
         outputs = saved.get("outputs", len(saved["classes"]))
     else:

@@ -16,6 +16,7 @@ from PIL import Image
 from dali_pipes.tools.drawing.page import picture, render
 from dali_pipes.tools.drawing.svg import COLORS, INK, count_along, svg
 from dali_pipes.tools.training_page.rows import Rows, read_rows, to_numbers
+from dali_pipes.training.log.examples import EXAMPLES
 from dali_pipes.training.log.log import describe
 from dali_pipes.training.log.meter import measured_of
 
@@ -236,7 +237,13 @@ def _examples(folder: Path) -> list[dict[str, Any]]:
         return []
     rows = json.loads(file.read_text())
     rows.sort(key=lambda row: row["right"] is not False)
-    return [row | {"picture": picture(Image.open(folder / row["picture"]))} for row in rows]
+    return [row | {"picture": picture(_open_example(folder, row["picture"]))} for row in rows]
+
+
+def _open_example(folder: Path, name: str) -> Image.Image:
+    # the file may have come with the folder: no place outside, and none of Pillow's formats that
+    # start a program
+    return Image.open(folder / EXAMPLES / Path(name).name, formats=["WEBP"])
 
 
 def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:

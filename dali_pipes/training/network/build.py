@@ -149,6 +149,11 @@ def build_model(
     import timm
 
     own = {"pretrained": False, "num_classes": num_classes, "in_chans": channels}
+    if "checkpoint_path" in options:  # timm reads that file in its own way
+        raise ConfigError(
+            "model.options: checkpoint_path is not taken; set model.weights=FILE, which runs no "
+            "code that is in it"
+        )
     return _build(partial(timm.create_model, timm_name(name)), own, options)
 
 
@@ -238,11 +243,11 @@ def check_network(config: ModelConfig, sizes: Sequence[object], channels: int) -
         check_compiler()
 
 
-def refuse_training_options(config: ModelConfig, but: str = "") -> None:
+def refuse_training_options(config: ModelConfig, but: Collection[str] = ()) -> None:
     """Refuses options of the network that only `dali-pipes train` carries out.
 
     Args:
-        but: an option that is carried out.
+        but: options that are carried out.
 
     Raises:
         ConfigError: one is given.
@@ -253,7 +258,7 @@ def refuse_training_options(config: ModelConfig, but: str = "") -> None:
         "weights": config.weights,
         "freeze": config.freeze,
     }
-    if left := [name for name, value in given.items() if value and name != but]:
+    if left := [name for name, value in given.items() if value and name not in but]:
         raise ConfigError(
             f"model.{left[0]} is for dali-pipes train; leave it out, or measure a program of your "
             "own with it: function=my_train:make"

@@ -12,6 +12,10 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.training.network.names import propose_option
 
 OF_FOLDER = ("num_labels", "num_channels")  # what the program gives to a network of a folder
+_NAMES_CODE = (
+    "model.name={}: its config.json names code, which is not run; make the network in a function "
+    "of yours, and name that: model.function=my_models:make"
+)
 
 
 def check_folder(name: str) -> None:
@@ -51,7 +55,15 @@ def load_folder(
     from transformers import AutoConfig, AutoModelForImageClassification
     from transformers.utils.logging import get_verbosity, set_verbosity
 
-    own = AutoConfig.from_pretrained(name, local_files_only=True)
+    # without it transformers asks on the terminal whether to run the code that `auto_map` names
+    trusted = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        own = AutoConfig.from_pretrained(name, **trusted)
+    except Exception as error:  # of any kind: the folder may hold anything
+        raise _refusal(name, error) from None
+    # the attention may be a kernel on Hugging Face's hub, which transformers fetches and imports
+    if "/" in str(getattr(own, "_attn_implementation", None)):
+        raise ConfigError(_NAMES_CODE.format(name))
     if (stored := getattr(own, "num_channels", channels)) != channels:
         raise ConfigError(
             f"model.name={name} takes images of {stored} channels, and transform.channels is "
@@ -71,20 +83,25 @@ def load_folder(
             name,
             num_labels=num_classes,
             ignore_mismatched_sizes=True,
-            local_files_only=True,
+            **trusted,
             **options,
         )
-    except Exception as error:  # of any kind: the folder may hold anything
-        raise ConfigError(
-            f"model.name={name}: transformers cannot make a classifier of it "
-            f"({' '.join(str(error).split())[:200]})"
-        ) from None
+    except Exception as error:
+        raise _refusal(name, error) from None
     finally:
         set_verbosity(level)
     classes = [own.id2label[place] for place in sorted(own.id2label)]
     # its names where nobody has given any
     named = classes != [f"LABEL_{place}" for place in range(len(classes))]
     return Logits(network, classes if named else [])
+
+
+def _refusal(name: str, error: Exception) -> ConfigError:
+    # what transformers proposes, trust_remote_code=True, would run the code
+    if "trust_remote_code" in str(error):
+        return ConfigError(_NAMES_CODE.format(name))
+    reason = " ".join(str(error).split())[:200]
+    return ConfigError(f"model.name={name}: transformers cannot make a classifier of it ({reason})")
 
 
 def stored_classes(network: nn.Module) -> list[str]:

@@ -125,7 +125,7 @@ def _of_file(path: Path) -> Weights:
     # programs save their options with the weights, and a Namespace of numbers and text is harmless
     with torch.serialization.safe_globals([argparse.Namespace]):
         saved = checkpoint.read(path)
-    if checkpoint.is_ours(saved):
+    if checkpoint.is_ours(saved, path):
         tensors = averaged_weights(saved["ema"]) if saved["ema"] else saved["model"]
         return replace(read_pixels(saved, path), tensors=tensors, classes=saved["classes"])
     tensors = _tensors_in(saved)

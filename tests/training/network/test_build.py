@@ -135,7 +135,7 @@ def test_options_that_a_network_does_not_take(name, options, message):
 def test_what_builds_no_network_of_the_user_s_refuses_its_options():
     with pytest.raises(ConfigError, match=r"model\.options is for dali-pipes train"):
         refuse_training_options(ModelConfig(options={"a": 1}))
-    refuse_training_options(ModelConfig(options={"a": 1}), but="options")
+    refuse_training_options(ModelConfig(options={"a": 1}), but=["options"])
 
 
 def test_rates_by_pattern():
