@@ -142,7 +142,10 @@ def _write_names() -> None:
         {
             f"order/{name}": picture(n)
             for n, name in enumerate(
-                ("b/a/1.jpg", "b/a-/1.jpg", "b/a.jpg", "b/B.jpg", "b/10.jpg", "b/9.jpg", "A/1.jpg")
+                (
+                    *("b/a/1.jpg", "b/a-/1.jpg", "b/a.jpg", "b/B.jpg", "b/10.jpg", "b/9.jpg"),
+                    *("A/1.jpg", "b/a/x/1.jpg"),
+                )
             )
         }
     )
