@@ -100,7 +100,8 @@ def list_images(
                         ShardMember(member.name, member.offset, member.size, problem=problem),
                     )
                 )
-            elif field:
+            else:
+                # a name without an extension is a key of its own
                 fields[field] = member
     except DamagedError as damage:
         faults.append((total, ShardMember(problem=str(damage))))
@@ -303,7 +304,7 @@ def _choose(
     }
 
     if not pictures or names[pictures[0]] not in IMAGE_EXTENSIONS:
-        there = ", ".join(map(os.fsdecode, list(fields)[:_SHOWN]))
+        there = ", ".join(os.fsdecode(field) or "no extension" for field in [*fields][:_SHOWN])
         there += ", …" if len(fields) > _SHOWN else ""
         advice = "; a key ends at the first dot of the name" if pictures else ""
         for field in pictures or list(fields)[:1]:

@@ -148,6 +148,18 @@ ODD = {
         [("README.md", b"hello")],
         {"README.md": "no image of this key (.md)"},
     ),
+    "a member without an extension": (
+        [("README", b"hello"), ("a/LICENSE", b"hello"), ("b/0", b"x"), ("b/0.txt", b"x")],
+        {
+            "README": "no image of this key (no extension)",
+            "a/LICENSE": "no image of this key (no extension)",
+            "b/0": "no image of this key (no extension, .txt)",
+        },
+    ),
+    "an image without an extension": (
+        [("0", b"x"), ("0.cls", b"1")],
+        {"0": "no image of this key (no extension, .cls)"},
+    ),
     "extensions of several dots": (
         [(f"0.v2.{number}.jpg", b"x") for number in range(6)],
         {
