@@ -4,7 +4,6 @@ and after a resume, or are refused.
 
 import os
 import random
-import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -33,7 +32,7 @@ from PIL import Image
 from ranks import finish, kill_after, start_ranks
 
 import dali_pipes as dp
-from dali_pipes.backends.common.functions import _PlannedRandomness, check_functions
+from dali_pipes.backends.common.functions import check_functions
 from dali_pipes.plan.philox import Draws
 
 v2 = later("torchvision.transforms.v2")
@@ -452,47 +451,6 @@ def test_by_name_as_in_yaml(manifest):
         for augment in (named, dp.Augment(brighten, draws=2))
     ]
     assert all(torch.equal(images[0][id], images[1][id]) for id in images[1])
-
-
-def test_pytorchs_random_functions_draw_from_the_plan():
-    """In every way that torchvision.transforms.v2 and torch.distributions use."""
-
-    def draw():
-        probabilities = torch.full((5,), 0.5)
-        return torch.cat(
-            [
-                *(torch.rand(3), torch.randn(3), torch.randint(9, (3,)), torch.randperm(4)),
-                *(torch.rand_like(probabilities), torch.randn_like(probabilities)),
-                torch.empty(3).uniform_(-1, 1),
-                torch.empty(3).normal_(),
-                torch.empty(3, dtype=torch.int64).random_(0, 50),
-                torch.bernoulli(probabilities),
-                torch.multinomial(probabilities, 2),
-                torch.normal(probabilities, probabilities),
-                torch.distributions.Beta(1.0, 2.0).sample((2,)),
-                torch.distributions.Uniform(0, 1).sample((2,)),
-            ]
-        )
-
-    def planned(seed):
-        with _PlannedRandomness(dp.Augment(draw), seed):
-            return draw()
-
-    before = torch.get_rng_state()
-    assert torch.equal(planned(3), planned(3)) and not torch.equal(planned(3), planned(4))
-    assert torch.equal(torch.get_rng_state(), before)
-
-    results = []
-    threads = [
-        threading.Thread(target=lambda: results.extend(planned(3) for _ in range(20)))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    torch.rand(1000)  # the program's own draws go on meanwhile
-    for thread in threads:
-        thread.join()
-    assert len(results) == 60 and all(torch.equal(result, planned(3)) for result in results)
 
 
 @pytest.mark.slow

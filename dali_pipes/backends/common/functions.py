@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from dali_pipes.backends.common.gray import as_array, from_array
 from dali_pipes.backends.common.transfer import copy_to
@@ -230,8 +231,9 @@ class _PlannedRandomness(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        draws = name in _RANDOM and kwargs.get("generator") is None
-        if not draws or (name in _WITHOUT_GENERATOR and not _trains(args, kwargs)):
+        has_own = any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
+        draws = name in _RANDOM and not has_own
+        if not draws or (name in _WITHOUT_GENERATOR and not _trains(name, args, kwargs)):
             return func(*args, **kwargs)
 
         if self._seed is None:
@@ -264,13 +266,16 @@ _FILL = {
 _WITHOUT_GENERATOR = {
     *("dropout", "dropout_", "alpha_dropout", "alpha_dropout_", "feature_dropout", "rrelu"),
     *("feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "native_dropout"),
+    "rrelu_",
 }
 _RANDOM = {*_NEW, *_LIKE, *_OF_TENSORS, *_FILL, *_WITHOUT_GENERATOR}
 
 
-def _trains(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a dropout draws: all take (input, p, training, …)."""
-    given = args[2] if len(args) > 2 else True
+def _trains(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a dropout draws: all take (input, p, training, …), and rrelu two numbers for p."""
+    is_rrelu = name.startswith("rrelu")
+    place, default = (3, False) if is_rrelu else (2, True)
+    given = args[place] if len(args) > place else default
     return bool(kwargs.get("training", kwargs.get("train", given)))
 
 
@@ -278,29 +283,46 @@ def _draw_on_cpu(
     func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator
 ) -> torch.Tensor:
     """What `func` draws, on the device where it would be."""
+    # `generator=None`, which functions of tensors also take by its position
+    kwargs = {key: value for key, value in kwargs.items() if key != "generator"}
+    if name in _OF_TENSORS:
+        args = tuple(value for value in args if value is not None)
+    if name in _LIKE:
+        func, args, kwargs = getattr(torch, _LIKE[name]), (), _new_from_like(args, kwargs)
+
     if name in _FILL:
-        filled, *parameters = args
+        # those of torch.nn.init name all of their arguments, in the order of the methods
+        filled, *parameters = args or kwargs.values()
+        parameters, kwargs = _on_cpu(parameters), _on_cpu(kwargs) if args else {}
         values = torch.empty(filled.shape, dtype=filled.dtype, device="cpu")
         filled.copy_(getattr(values, name)(*parameters, **kwargs, generator=generator))
         return filled
-
-    if name in _LIKE:
-        like, *parameters = args
-        kwargs = {"dtype": like.dtype, "device": like.device} | kwargs
-        kwargs.pop("memory_format", None)
-        func, args = getattr(torch, _LIKE[name]), (*parameters, tuple(like.shape))
 
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     default = tensors[0].device if tensors else torch.get_default_device()
     device = torch.device(kwargs.pop("device", None) or default)
     if name not in _OF_TENSORS:
         kwargs["device"] = "cpu"
-    args = tuple(value.cpu() if isinstance(value, torch.Tensor) else value for value in args)
-    kwargs = {
-        key: value.cpu() if isinstance(value, torch.Tensor) else value
-        for key, value in kwargs.items()
-    }
-    return func(*args, **kwargs, generator=generator).to(device)
+    if (out := kwargs.get("out")) is not None:
+        kwargs["out"] = torch.empty(0, dtype=out.dtype, device="cpu")
+
+    drawn = func(*_on_cpu(args), **_on_cpu(kwargs), generator=generator)
+    return drawn.to(device) if out is None else out.resize_(drawn.shape).copy_(drawn)
+
+
+def _new_from_like(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a function of `_LIKE`, for the one that makes a new tensor."""
+    kwargs = {key: value for key, value in kwargs.items() if value is not None}
+    kwargs.pop("memory_format", None)
+    like, *numbers = (kwargs.pop("input"), *args) if "input" in kwargs else args
+    # randint_like takes (input, high) or (input, low, high)
+    names = ["low"] if "high" in kwargs else ["low", "high"][-len(numbers) :]
+    new = {"size": tuple(like.shape), "dtype": like.dtype, "device": like.device}
+    return new | dict(zip(names, numbers, strict=False)) | kwargs
+
+
+def _on_cpu(values: Any) -> Any:
+    return tree_map_only(torch.Tensor, torch.Tensor.cpu, values)
 
 
 def check_functions(transform: Transform, device: torch.device) -> None:
