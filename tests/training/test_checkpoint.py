@@ -10,6 +10,7 @@ from dali_pipes.training.checkpoint import CheckpointError, check_same, load, sa
 from dali_pipes.training.config import ModelConfig
 
 STATE = {
+    "name": "resnet18",
     "weights": {"a": torch.arange(6.0)},
     "loader": {"epoch": 2, "samples": 64, "fingerprint": {"seed": 3}},
 }

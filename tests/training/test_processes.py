@@ -223,19 +223,57 @@ def test_two_ranks_are_stopped_and_one_goes_on(start, finish, tmp_path):
     assert [int(row["step"]) for row in rows(out)] == list(range(epochs * 9))
 
 
-def test_ctrl_c_saves(start, finish, tmp_path):
-    """A terminal sends it to the DataLoader's workers as well."""
+WORKERS = ["loader=torch", "loader.num_workers=2"]
+STARTED = {
+    "fork": [*WORKERS, "loader.multiprocessing_context=fork"],
+    "spawn": [*WORKERS, "loader.multiprocessing_context=spawn"],
+    "forkserver": [*WORKERS, "loader.multiprocessing_context=forkserver"],
+    "dali": ["loader=dali_cpu"],
+}
+
+
+@pytest.mark.parametrize(
+    ("loader", "moment", "number"),
+    [
+        ("fork", "steps", signal.SIGTERM),
+        ("fork", "steps", signal.SIGINT),
+        ("fork", "steps", signal.SIGUSR1),
+        ("fork", "start", signal.SIGTERM),
+        ("fork", "evaluation", signal.SIGTERM),
+        ("fork", "checkpoint", signal.SIGTERM),
+        ("spawn", "steps", signal.SIGTERM),
+        ("spawn", "start", signal.SIGTERM),
+        ("spawn", "start", signal.SIGUSR2),
+        ("forkserver", "start", signal.SIGINT),
+        ("forkserver", "steps", signal.SIGTERM),
+        ("dali", "evaluation", signal.SIGINT),
+        ("dali", "steps", signal.SIGTERM),
+    ],
+)
+def test_a_signal_to_all_processes_saves(start, tmp_path, loader, moment, number):
+    """As a terminal, `timeout`, SLURM and systemd send it: the DataLoader's workers get it too."""
     out = tmp_path / "run"
-    process = start(
-        f"out={out}", "loader=torch", "loader.num_workers=2", "batch_size=1", "epochs=40"
-    )
-    until(lambda: (out / "steps.csv").exists() and len(rows(out)) > 2, process)
-    os.killpg(process.pid, signal.SIGINT)
-    process.wait(timeout=100)
-    assert process.returncode == 128 + signal.SIGINT, (tmp_path / "stderr").read_text()[-3000:]
-    assert "stopped by SIGINT and saved" in (out / "train.log").read_text()
+    reached = {
+        "start": lambda: (out / "config.yaml").exists(),
+        "steps": lambda: (out / "last.pt").exists() and weights(out)["loader"]["samples"] > 2,
+        # it is written before the first evaluation, and then after the epoch
+        "evaluation": (out / "last.pt").exists,
+        "checkpoint": lambda: [*out.glob(".last.pt.*")],
+    }
+    often = ["checkpoint_every_s=0"] if moment in ("steps", "checkpoint") else []
+    options = [*STARTED[loader], *often, "batch_size=1", "eval_batch_size=1", "epochs=40"]
+    process = start(f"out={out}", *options)
+    until(reached[moment], process)
+    os.killpg(process.pid, number)
+    process.communicate(timeout=200)
+    assert process.returncode == 128 + number, (tmp_path / "stderr").read_text()[-3000:]
+    assert f"stopped by {number.name} and saved" in (out / "train.log").read_text()
     at = weights(out)["loader"]
-    assert at["epoch"] + at["samples"] > 0
+    assert [int(row["step"]) for row in rows(out)] == list(range(at["epoch"] * 36 + at["samples"]))
+    deadline = time.time() + 60
+    with pytest.raises(ProcessLookupError):  # no worker is left
+        while time.time() < deadline:
+            os.killpg(process.pid, 0)
 
 
 def test_a_rank_that_fails_ends_all_with_the_reason(start, image_folder, tmp_path):

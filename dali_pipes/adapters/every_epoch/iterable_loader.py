@@ -26,7 +26,7 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.items.backend import ITEM, ItemsBackend
 from dali_pipes.adapters.items.bad_items import PictureError
 from dali_pipes.adapters.items.run import BadPicture, ItemBatch, seeds_of
-from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.common.dataloader import end_workers, start_workers
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.loader.bad_files import find_bad_samples
@@ -147,7 +147,7 @@ class IteratedBackend(ItemsBackend):
         # those of an epoch that was left; persistent ones serve the new iterator
         if not loader.persistent_workers:
             end_workers(self._iterator)
-        self._iterator = iter(loader)
+        self._iterator = start_workers(loader)
         self.digests = {}
         return self._take(self._iterator, planned, asked, self.skipped)
 

@@ -29,9 +29,9 @@ from dali_pipes.adapters.items.encoded import Encoded
 from dali_pipes.adapters.items.headers import header_of
 from dali_pipes.adapters.items.run import BadPicture, Item, ItemBatch, images_of, name_picture
 from dali_pipes.adapters.items.skeletons import form_of
-from dali_pipes.backends.common.dataloader import leave_ctrl_c_to_the_main_process
 from dali_pipes.data.loose_images import NO_IMAGES
 from dali_pipes.errors import ConfigError
+from dali_pipes.system.workers import leave_signals_to_the_main_process
 
 # Visits one after the other have other noise, so that a picture that the program keeps from one to
 # the next is no picture of the next. A visit hands out fewer pictures than `_STRIDE`, as a rule.
@@ -245,7 +245,7 @@ class _Beginning:
         self._dataset, self._own = dataset, own
 
     def __call__(self, worker: int) -> None:
-        leave_ctrl_c_to_the_main_process(worker)
+        leave_signals_to_the_main_process(worker)
         vars(get_worker_info())["dataset"] = self._dataset
         if self._own:
             self._own(worker)

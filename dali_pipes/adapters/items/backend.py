@@ -25,12 +25,13 @@ from dali_pipes.adapters.items.run import BadPicture, ItemBatch, ItemTask
 from dali_pipes.adapters.items.skeletons import rebuild
 from dali_pipes.adapters.items.transform import ItemTransform, are_alike
 from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
-from dali_pipes.backends.common.dataloader import end_workers, leave_ctrl_c_to_the_main_process
+from dali_pipes.backends.common.dataloader import end_workers, start_workers
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.philox import Draws, Kind
 from dali_pipes.plan.plan import PlannedBatch, plan_loose
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.workers import leave_signals_to_the_main_process
 
 ITEM = "item"  # the name of the items among the targets of a batch
 
@@ -54,7 +55,7 @@ class ItemWorkers:
                 "prefetch_factor": self.prefetch_factor,
                 "multiprocessing_context": self.multiprocessing_context,
                 "persistent_workers": True,
-                "worker_init_fn": leave_ctrl_c_to_the_main_process,
+                "worker_init_fn": leave_signals_to_the_main_process,
             }
             if self.num_workers
             else {}
@@ -211,7 +212,7 @@ class ItemsBackend(Backend):
         """The items of each planned batch, which goes to `asked` before."""
         self._tasks.each = self._list_tasks(planned, asked, self._bad.keys)
         # persistent workers serve the new iterator
-        self._iterator = iter(loader)
+        self._iterator = start_workers(loader)
         return cast(Iterator[ItemBatch], self._iterator)
 
     def _list_tasks(

@@ -17,7 +17,7 @@ from dali_pipes.adapters.items.bad_items import BadItems
 from dali_pipes.adapters.items.run import ItemDescriber, ItemReader, ItemRunner, ItemTask
 from dali_pipes.adapters.items.transform import ItemPicture, ItemTransform
 from dali_pipes.backends.base import Backend
-from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.common.dataloader import end_workers, start_workers
 from dali_pipes.backends.common.functions import check_functions
 from dali_pipes.backends.config import MAX_COUNT, LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
@@ -295,7 +295,7 @@ def _describe(
     """
     task = ItemTask(0, np.zeros(1, np.int64))
     one = replace(workers, num_workers=min(workers.num_workers, 1))
-    iterator = iter(one.dataloader(ItemDescriber(dataset, seed), [task]))
+    iterator = start_workers(one.dataloader(ItemDescriber(dataset, seed), [task]))
     try:
         described = next(iterator)
     finally:

@@ -1,18 +1,32 @@
-"""What the workers of PyTorch's DataLoader need besides what PyTorch does: they leave Ctrl-C to the
-main process, and end early, which PyTorch itself leaves incomplete.
+"""What the workers of PyTorch's DataLoader need besides what PyTorch does: they leave signals to
+the main process, and end early, which PyTorch itself leaves incomplete.
 """
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any
 
+from dali_pipes.system.workers import starting_workers
+
 _ENDS_WITHIN_S = 5.0
 _READS_WITHIN_S = 0.2
 _CHUNK_BYTES = 1 << 16
+
+
+def start_workers(loader: Any) -> Any:
+    """Returns an iterator of a DataLoader whose `worker_init_fn` calls
+    `leave_signals_to_the_main_process`, if it has workers.
+    """
+    with starting_workers(loader.multiprocessing_context):
+        iterator = iter(loader)
+
+    # PyTorch, and multiprocessing at exit, end workers by SIGTERM, which these do not heed
+    for worker in getattr(iterator, "_workers", ()):
+        worker._popen.terminate = worker._popen.kill
+    return iterator
 
 
 def end_workers(iterator: Any) -> None:
@@ -78,12 +92,3 @@ def _end_sender(queue: Any, reader: int) -> None:
             os.read(reader, _CHUNK_BYTES)
         elif queue._wlock._semlock._is_zero():
             queue._wlock.release()
-
-
-def leave_ctrl_c_to_the_main_process(worker: int) -> None:
-    """Makes a worker ignore SIGINT.
-
-    A terminal sends it to all processes of a program, and a training run still finishes its step
-    and saves.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from dali_pipes.backends.base import EVERYTHING, WIDE, Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common import pillow, pixels, wide_pixels
-from dali_pipes.backends.common.dataloader import end_workers, leave_ctrl_c_to_the_main_process
+from dali_pipes.backends.common.dataloader import end_workers, start_workers
 from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
@@ -29,6 +29,7 @@ from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
 from dali_pipes.system.traces import span
+from dali_pipes.system.workers import leave_signals_to_the_main_process
 
 NumberedBatch = tuple[int, PlannedBatch]  # a planned batch after its number in `InWork`
 # the number of the planned batch, groups of images, their erased regions
@@ -76,7 +77,7 @@ class TorchBackend(Backend):
             batch_size=None,
             num_workers=workers,
             pin_memory=config.pin_memory and self._device.type == "cuda",
-            worker_init_fn=leave_ctrl_c_to_the_main_process if workers else None,
+            worker_init_fn=leave_signals_to_the_main_process if workers else None,
             # a separate one, so that the model's random numbers do not depend on the loader
             generator=torch.Generator("cpu"),
             **options,
@@ -101,7 +102,7 @@ class TorchBackend(Backend):
         if not self._loader.persistent_workers:
             self._end_workers()
 
-        self._iterator = iter(self._loader)
+        self._iterator = start_workers(self._loader)
 
         decoded = (
             (in_work.take(number), groups, erased) for number, groups, erased in self._iterator
