@@ -69,9 +69,9 @@ DIALECTS: dict[str, str | bytes] = {
     "no file is there": "path,label\nx/0.jpg,a\nx/1.jpg,b\n",
     "own columns": (
         "path,label,whole,holes,fraction,yes,day,note,id\n"
-        "i/0.jpg,a,1,20231101,0.5,true,2024-01-01,first,001\n"
+        "i/0.jpg,a,1,7,0.5,true,2024-01-01,first,001\n"
         "i/1.jpg,b,-2,,,false,2024-01-02,,002\n"
-        "i/2.jpg,a,3,20231103,1e-3,true,,a \u00fc,x\n"
+        "i/2.jpg,a,3,9,1e-3,true,,a \u00fc,x\n"
     ),
 }
 # the columns beside `path`
@@ -91,7 +91,7 @@ PARQUET = {
         "label": ["a", "b", "a"],
         "small": pa.array([1, -2, 3], pa.int8()),
         "unsigned": pa.array([1, 2, 2**32 + 1], pa.uint64()),
-        "holes": [20231101, None, 20231103],
+        "holes": [7, None, 9],
         "double": [0.1, 2.0, float("inf")],
         "half": pa.array([0.5, 1, 2], pa.float32()).cast(pa.float16()),
         "yes": [True, False, True],
@@ -107,6 +107,7 @@ PARQUET = {
         "struct": [{"x": 1}] * 3,
         "nothing": pa.nulls(3),
     },
+    "holes in large numbers": {"label": ["a"] * 3, "n": [20231101, None, 20231103]},
     "a number beyond int64": {"label": ["a"] * 3, "n": pa.array([1, 2, 2**63 + 1], pa.uint64())},
 }
 
