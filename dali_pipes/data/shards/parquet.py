@@ -6,12 +6,15 @@ shard, and is named FILE#NUMBER. When the first of its images is read, all are c
 other, into a file of the local cache (copies.py).
 """
 
+import json
 import os
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from dali_pipes.errors import ManifestError
 
 _MARK = ".parquet#"
 
@@ -37,10 +40,40 @@ def group_of(name: str) -> tuple[str, int]:
     return file, int(number)
 
 
-def image_column(schema: pa.Schema) -> str | None:
-    """The name of the first column of images; None: there is none."""
-    structs = (field for field in schema if pa.types.is_struct(field.type))
-    return next((field.name for field in structs if field.type.get_field_index("bytes") >= 0), None)
+def features_of(schema: pa.Schema) -> dict[str, dict[str, Any]]:
+    """What `datasets` notes of each column in the metadata; nothing of what is not its own."""
+    # its JSON: {"info": {"features": {COLUMN: {"_type": "ClassLabel", "names": […]}}}}
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return {name: of for name, of in features.items() if isinstance(of, dict)}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def image_column(schema: pa.Schema, file: str = "a Parquet file") -> str | None:
+    """The name of the only column of images; None: there is none.
+
+    It is the one that `datasets` calls an Image, or else the structs of bytes of which it says
+    nothing: an Audio has the same form.
+
+    Raises:
+        ManifestError: there are several.
+    """
+    noted = {name: of.get("_type") for name, of in features_of(schema).items()}
+    structs = [
+        field.name
+        for field in schema
+        if pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
+    ]
+    images = [name for name in structs if noted.get(name) == "Image"]
+    names = images or [name for name in structs if noted.get(name) is None]
+    if len(names) > 1:
+        raise ManifestError(
+            f"{file}: has several columns of images, {', '.join(names)}; write a file with one of "
+            "them, or read the rows by Manifest.from_hf(datasets.load_dataset('parquet', "
+            f"data_files=…, split='train'), image={names[0]!r})"
+        )
+    return names[0] if names else None
 
 
 def read_group(file: Any, number: int) -> pa.StructArray:

@@ -7,7 +7,6 @@ part of a Parquet file that can be read alone; loaders unpack it into one file i
 image's place is its position in that file.
 """
 
-import json
 import os
 from functools import partial
 from io import BytesIO
@@ -22,7 +21,7 @@ from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
 from dali_pipes.data.objects import refuse_target_images
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.listing import is_object, list_objects
-from dali_pipes.data.shards.parquet import group_name, image_column, read_group
+from dali_pipes.data.shards.parquet import features_of, group_name, image_column, read_group
 from dali_pipes.data.shards.remote import open_object
 from dali_pipes.data.shards.versions import version_of
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
@@ -108,7 +107,7 @@ def _holds_images(file: Path, path_column: str) -> bool:
         reason = str(error).splitlines()[0]
         do = "write or download it again (git lfs pull, if it is a pointer), or remove it"
         raise ManifestError(f"{file}: cannot be read as Parquet ({reason}); {do}") from None
-    return image_column(schema) is not None and path_column not in schema.names
+    return path_column not in schema.names and image_column(schema, str(file)) is not None
 
 
 def scan_embedded(
@@ -180,13 +179,14 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
         with pq.ParquetFile(_open(file), pre_buffer=False) as parquet:
             # the images are read later, one row group after the other
             schema = parquet.schema_arrow
-            if image_column(schema) is None:
+            images = image_column(schema, file)
+            if images is None:
                 raise ManifestError(
                     f"{file}: has no column of images, structs of bytes and path; leave it out"
                 )
 
             table = parquet.read(
-                [name for name in schema.names if name != image_column(schema)], use_threads=False
+                [name for name in schema.names if name != images], use_threads=False
             )
             time = version_of(file)[1]
             return table, [(file, number, time) for number in range(parquet.num_row_groups)]
@@ -262,16 +262,8 @@ def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Returns the columns of classes and the names of each, as `datasets` notes them in the
     metadata.
     """
-    # its JSON: {"info": {"features": {COLUMN: {"names": […], "_type": "ClassLabel"}}}}
-    try:
-        features: dict[str, Any] = json.loads((schema.metadata or {})[b"huggingface"])["info"][
-            "features"
-        ]
-        labels = {
-            name: feature
-            for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
-        }
-        return {name: list(map(str, feature["names"])) for name, feature in labels.items()}
-    except (KeyError, TypeError, ValueError):
-        return {}
+    return {
+        name: list(map(str, feature["names"]))
+        for name, feature in features_of(schema).items()
+        if feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), list)
+    }

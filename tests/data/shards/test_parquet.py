@@ -2,6 +2,7 @@
 files/make.py.
 """
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -258,3 +259,41 @@ def test_numbers_stay_numbers_without_names(tmp_path):
         and made.labels.tolist() == [2, 0, 1]
         and made.name(1).endswith("x.parquet#0/row 1")
     )
+
+
+def media(folder, **types):
+    """A Parquet file of structs of bytes: `datasets` notes these types, or nothing for None."""
+    image = pq.read_table(FILES / NAMES[0])["image"][:1].to_pylist()
+    cells = {
+        name: image if kind == "Image" or name.startswith("image") else [{"bytes": b"RIFF"}]
+        for name, kind in types.items()
+    }
+    table = pa.table(cells | {"label": [0]})
+    noted = {name: {"_type": kind} for name, kind in types.items() if kind}
+    metadata = {"huggingface": json.dumps({"info": {"features": noted}})} if noted else None
+    pq.write_table(table.replace_schema_metadata(metadata), folder / "m.parquet")
+    return folder / "m.parquet"
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        {"audio": "Audio", "image": "Image"},
+        {"video": "Video", "audio": "Audio", "photo": "Image"},
+        {"other": None, "photo": "Image"},
+        {"audio": "Audio", "image": None},
+        {"image": None},
+    ],
+)
+def test_the_column_of_images_is_the_one_that_datasets_calls_so(types, tmp_path):
+    made = opened(media(tmp_path, **types))
+    image = pq.read_table(FILES / NAMES[0])["image"][0].as_py()["bytes"]
+    assert made.read(0).tobytes() == image and not made.problems
+
+
+@pytest.mark.parametrize("kind", ["Image", None])
+def test_several_columns_of_images_are_refused_by_name(kind, tmp_path):
+    file = media(tmp_path, audio="Audio", image_before=kind, image=kind)
+    for source in (file, tmp_path, tmp_path / "*.parquet"):
+        with pytest.raises(ManifestError, match="several columns of images, image_before, image;"):
+            opened(source)
