@@ -9,12 +9,10 @@ are random, and the noise over it has a spectrum that falls as 1/f, as that of n
 `prepare_set` and `make_images` also serve demo sets of other kinds.
 """
 
-import fcntl
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +24,7 @@ from PIL import Image, ImageFile
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.locks import locked
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import map_in_order
 
@@ -107,7 +106,8 @@ def prepare_set(out: Path, mark: str, names: Iterable[str], description: str) ->
         ManifestError: one of them is there, and the mark is not.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with _locked(out):
+    # each rank of a job starts by making the set
+    with locked(out / f"{mark}.lock"):
         done = out / mark
         if done.exists() and done.read_text() == description:
             yield False
@@ -127,18 +127,6 @@ def prepare_set(out: Path, mark: str, names: Iterable[str], description: str) ->
 
         yield True
         done.write_text(description)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """A block that one process at a time is in: each rank of a job starts by making the set."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)
 
 
 def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> list[T]:

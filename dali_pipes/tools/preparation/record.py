@@ -4,22 +4,22 @@
 that was killed continues if its options and its source are the recorded ones.
 """
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dali_pipes.errors import PreparationError
+from dali_pipes.system.locks import locked
 
 SCHEMA = 1
 NAME = "prepared.json"
 _NAMES = "prepared*.json"  # also those of parts
-_SCRATCH = ".unfinished"
+_SCRATCH = ".unfinished"  # what the names of all temporary files and folders begin with
 
 
 @dataclass(slots=True)
@@ -163,11 +163,11 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
     out.mkdir(parents=True, exist_ok=True)
 
     # parts share the folder; a run of all the work needs it alone
-    with _lock(out, fcntl.LOCK_SH if part else fcntl.LOCK_EX):
+    with _lock(out, f"{_SCRATCH}_lock", shared=bool(part)):
         record = Record(out, options, part)
-        record.scratch.mkdir(exist_ok=True)
         # two processes must not do the same part at once
-        with _lock(record.scratch, fcntl.LOCK_EX):
+        with _lock(out, f"{record.scratch.name}.lock"):
+            record.scratch.mkdir(exist_ok=True)
             try:
                 # of a run that was killed
                 for left in record.scratch.iterdir():
@@ -178,25 +178,18 @@ def recorded(out: Path, options: dict[str, Any], part: str = "") -> Iterator[Rec
 
 
 @contextmanager
-def _lock(folder: Path, how: int) -> Iterator[None]:
-    """Locks a folder inside the `with` block; `how` is a flag of flock.
+def _lock(folder: Path, name: str, shared: bool = False) -> Iterator[None]:
+    """Locks a folder, or a part of its work, inside the `with` block.
 
     Raises:
         PreparationError: another process has locked it.
     """
-    number = os.open(folder, os.O_RDONLY)
-
-    try:
-        fcntl.flock(number, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(number)
-        raise PreparationError(
-            f"{folder}: another run is writing there; wait for its end, or choose another folder"
-        ) from None
-    except OSError:
-        pass  # a file system without locks
-
-    try:
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(locked(folder / name, shared, wait_s=0))
+        except BlockingIOError:
+            raise PreparationError(
+                f"{folder}: another run is writing there; wait for its end, or choose another "
+                "folder"
+            ) from None
         yield
-    finally:
-        os.close(number)

@@ -2,7 +2,6 @@
 only, and nothing lost.
 """
 
-import fcntl
 import os
 
 import numpy as np
@@ -13,6 +12,7 @@ from prepared import config, digests, killed, prepared, result, scan
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
+from dali_pipes.system.locks import locked
 from dali_pipes.tools.preparation.encode import suits_hardware
 from dali_pipes.tools.preparation.run import prepare
 
@@ -225,13 +225,11 @@ def test_out_within_the_images_or_around_them_is_refused(mixed_folder, tmp_path,
 
 def test_two_runs_at_once_are_refused(image_folder, tmp_path):
     (tmp_path / "out").mkdir()
-    folder = os.open(tmp_path / "out", os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)
-    try:
-        with pytest.raises(dp.DaliPipesError, match="another run is writing there"):
-            prepared(image_folder, tmp_path / "out", resize=64)
-    finally:
-        os.close(folder)
+    with (
+        locked(tmp_path / "out" / ".unfinished_lock"),
+        pytest.raises(dp.DaliPipesError, match="another run is writing there"),
+    ):
+        prepared(image_folder, tmp_path / "out", resize=64)
 
 
 def test_images_that_do_not_belong_are_found(image_folder, tmp_path):

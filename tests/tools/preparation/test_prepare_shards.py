@@ -1,10 +1,7 @@
 """Images to tars, and back byte for byte."""
 
-import contextlib
-import fcntl
 import itertools
 import json
-import os
 import shutil
 import socket
 import tarfile
@@ -17,17 +14,9 @@ from prepared import digests, killed, prepared, result, scan
 
 import dali_pipes as dp
 from dali_pipes.data.shards import copies
+from dali_pipes.system.locks import locked
 from dali_pipes.tools.preparation import config
 from dali_pipes.tools.preparation.encode import Encoding, encode, encode_sample
-
-
-@contextlib.contextmanager
-def locked(folder):
-    """As a whole run locks it."""
-    number = os.open(folder, os.O_RDONLY)
-    fcntl.flock(number, fcntl.LOCK_EX)
-    yield
-    os.close(number)
 
 
 def samples(folder) -> dict[str, dict[str, bytes]]:
@@ -324,7 +313,7 @@ def test_parts_with_other_options_or_beside_a_whole_run_are_refused(image_folder
     ):
         prepared(image_folder, tmp_path / "out", to="shards", part="2/2", shard_mib=1)
     with (
-        locked(tmp_path / "out"),
+        locked(tmp_path / "out" / ".unfinished_lock"),
         pytest.raises(dp.DaliPipesError, match="another run is writing there"),
     ):
         prepared(image_folder, tmp_path / "out", to="shards", part="2/2")
