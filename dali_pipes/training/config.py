@@ -173,7 +173,7 @@ class ScheduleConfig:
         name: "cosine", "linear", "constant", "step", "exponential", "wsd" (warm-up, stable, decay)
             or "plateau", which decreases the rate when `monitor` is not better any more.
         unit: the rate changes with each "step", or with each "epoch", as torchvision's and timm's
-            programs do by default.
+            programs do by default; `warmup_epochs` is a whole number then.
         min_lr: cosine, linear and wsd end at it; step, exponential and plateau do not go below.
         warmup_lr: where the warm-up begins; None: one step's share of `optimizer.lr`.
         warmup_prefix: whether the schedule begins after the warm-up; if not, it begins with the
@@ -346,6 +346,13 @@ class TrainConfig:
             raise ConfigError(
                 f"transform.channels is {self.transform.channels}, and eval_transform.channels is "
                 f"{self.eval_transform.channels}; a network has the same in both"
+            )
+
+        if self.schedule.unit == "epoch" and self.warmup_epochs % 1:
+            raise ConfigError(
+                f"warmup_epochs is {self.warmup_epochs:g}, and with schedule.unit=epoch the rate "
+                "changes between two epochs only; take a whole number of epochs, or "
+                "schedule.unit=step"
             )
 
         if self.eval_only != (self.checkpoint is not None):

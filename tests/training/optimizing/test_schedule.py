@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
+from dali_pipes.errors import ConfigError
 from dali_pipes.training.config import ScheduleConfig, TrainConfig
 from dali_pipes.training.optimizing.schedule import factor_on_plateau, lr_at
 
@@ -197,3 +198,14 @@ def test_plateaus_are_those_of_torch(values, mode, patience, factor, threshold):
             values[:count], mode, patience, factor, threshold
         ) == pytest.approx(trained.param_groups[0]["lr"], rel=1e-9)
     assert factor_on_plateau([], mode) == 1.0
+
+
+@pytest.mark.parametrize("warmup", [0.5, 1.5, 2.5, 2.999])
+def test_a_part_of_an_epoch_is_warmed_up_by_step_and_refused_by_epoch(warmup):
+    """Half an epoch was none, and 1.5 and 2.5 were both 2: Python rounds to the even number."""
+    with pytest.raises(ConfigError, match=rf"warmup_epochs is {warmup}.*schedule\.unit=step"):
+        TrainConfig(epochs=5, warmup_epochs=warmup, schedule=ScheduleConfig(unit="epoch"))
+
+    found = rates(5, warmup)
+    assert found.index(PEAK) == round(warmup * STEPS) - 1
+    assert rates(5, 2, unit="epoch")[: 2 * STEPS : STEPS] == [PEAK / 2, PEAK]
