@@ -59,7 +59,7 @@ def diagnose(config: DiagnoseConfig) -> None:
     """
     refuse_training_options(config.model, but=["options"])
     name = check_model(config.model.name)
-    check_size(name, config.transform.size_at(0))
+    check_size(name, config.transform.size_at(0), config.model.options)
     check_channels(name, config.transform.channels)
     if config.model.compile:
         check_compiler()

@@ -144,7 +144,7 @@ def _network(config: PredictConfig, saved: Any, ours: bool) -> nn.Module:
 
     network = build_network(model, outputs, config.transform.channels)
     # torchvision's transformers take images of one size only
-    check_size(str(model.name), config.transform.size_at(0))
+    check_size(str(model.name), config.transform.size_at(0), model.options)
     return network
 
 

@@ -38,7 +38,9 @@ _ONE_OUTPUT = {
 _OF_SETTING = ("width_mult", "reduced_tail", "dilated")
 _GIVEN = ("num_classes", "channels")  # to a function that takes them
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
-_ONE_SIZE = ("vit_", "maxvit_")  # beginnings of torchvision's names
+# what sets the size of images for torchvision's networks that take one only, by the start of their
+# names
+_SIZES = {"vit_": "image_size", "maxvit_": "input_size"}
 
 
 def check_model(name: str | None) -> str:
@@ -74,18 +76,49 @@ def check_model(name: str | None) -> str:
     )
 
 
-def check_size(name: str, size: object) -> None:
-    """Checks that a network takes images of a `Transform.size`; some transformers of torchvision
-    have a grid of one size.
+def check_size(name: str, size: object, options: Mapping[str, Any] = _NO_OPTIONS) -> None:
+    """Checks that a network takes images of a `Transform.size`; some transformers have a grid of
+    one size, which is that of `ModelConfig.options` if they name one.
 
     Raises:
-        ConfigError: this one takes images of 224 pixels only.
+        ConfigError: this one takes images of another size only.
     """
-    if name in torchvision_names() and name.startswith(_ONE_SIZE) and size != 224:
-        raise ConfigError(
-            f"model.name={name} takes images of 224 pixels only; set transform.size=224, or "
-            "choose another network"
-        )
+    if is_folder(name):
+        return
+    option, own = _fixed_size(name, options)
+    takes = _pair(options.get(option, own)) if option else None
+    if takes is None or takes == _pair(size):
+        return
+
+    height, width = takes
+    text = f"{height}" if height == width else f"{height} × {width}"
+    value = f"{height}" if height == width else f"[{height},{width}]"
+    raise ConfigError(
+        f"model.name={name} takes images of {text} pixels only; set transform.size={value}, build "
+        f"it for others with model.options={{{option}: …}}, or choose another network"
+    )
+
+
+def _fixed_size(name: str, options: Mapping[str, Any]) -> tuple[str, object]:
+    """The argument that sets the only size that a network takes, and that size without it; "" and
+    None for one that takes several.
+    """
+    if name in torchvision_names():
+        option = next((_SIZES[each] for each in _SIZES if name.startswith(each)), "")
+        return option, 224 if option else None
+
+    import timm
+
+    default = timm.get_pretrained_cfg(timm_name(name))
+    # arguments of timm's transformers by which they take other sizes as well
+    is_free = options.get("dynamic_img_size") or not options.get("strict_img_size", True)
+    if default is None or not default.fixed_input_size or is_free:
+        return "", None
+    return "img_size", default.input_size[1:]
+
+
+def _pair(size: object) -> tuple[Any, ...]:
+    return tuple(size) if isinstance(size, list | tuple) else (size, size)
 
 
 def check_channels(name: str, channels: int) -> None:
@@ -237,7 +270,7 @@ def check_network(config: ModelConfig, sizes: Sequence[object], channels: int) -
     else:
         name = check_model(config.name)
         for size in sizes:
-            check_size(name, size)
+            check_size(name, size, config.options)
         check_channels(name, channels)
     if config.compile:
         check_compiler()

@@ -40,6 +40,35 @@ def test_a_size_that_a_network_does_not_take_is_reported(name, size):
         build_model(name, 7).eval()(torch.zeros(1, 3, size, size))
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "size"),
+    [
+        ("vit_b_16", "image_size", 96),
+        ("maxvit_t", "input_size", [224, 448]),
+        ("vit_tiny_patch16_224", "img_size", 96),
+        ("timm/maxvit_nano_rw_256", "img_size", 64),
+    ],
+)
+def test_a_network_takes_the_size_that_it_is_built_for(name, option, size):
+    options = {option: size}
+    check_size(name, size, options)
+    shape = size if isinstance(size, list) else [size, size]
+    assert build_model(name, 7, 3, options).eval()(torch.zeros(1, 3, *shape)).shape == (1, 7)
+    for given in ({}, {option: 128 if isinstance(size, int) else [128, 128]}):
+        with pytest.raises(ConfigError, match=rf"only; .*model\.options={{{option}: …}}"):
+            check_size(name, size, given)
+
+
+def test_a_network_of_timm_that_takes_any_size_is_not_refused():
+    for name, options in [
+        ("resnet26d", {}),
+        ("vit_tiny_patch16_224", {"dynamic_img_size": True}),
+        ("swin_tiny_patch4_window7_224", {"strict_img_size": False}),
+    ]:
+        check_size(name, 192, options)
+        build_model(name, 7, 3, options).eval()(torch.zeros(1, 3, 192, 192))
+
+
 @pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
 def test_networks_with_further_outputs_have_one(name):
     scores = build_model(name, 7).train()(torch.zeros(2, 3, 96, 96))
