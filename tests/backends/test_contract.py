@@ -294,6 +294,31 @@ def test_pixels_are_those_of_plain_torchvision_and_pillow(real_manifest, name, t
     hold(reference.steps(images, expected), name, reference.dtype)
 
 
+SMALL = {
+    "as stored": Reference.of(
+        dp.RandomCropTransform, size=(20, 14), vertical_flip=0.5, dtype="fp16", **NORMALIZED
+    ),
+    "resized": Reference.of(dp.TrainTransform, size=48, vertical_flip=0.5, **NORMALIZED),
+}
+
+
+@pytest.mark.compares_pixels
+@with_pixels
+@pytest.mark.parametrize("transform", SMALL)
+def test_no_loader_takes_another_place_color_or_side(thumbnails, name, transform):
+    """Cheap enough for the fast tier to run each loader with each: in thumbnails of noise a pixel's
+    shift, a flip, other channels or another normalization are off by more than 20 on average.
+    """
+    reference = SMALL[transform]
+    with loader(thumbnails, name, reference.transform) as each:
+        batch, planned = next(iter(each)), each.plan.batch(0, 0)
+    for flips in (planned.geometry.flip, planned.geometry.vertical_flip):
+        assert set(flips.tolist()) == {False, True}
+    (expected,) = reference(planned, read_batch(thumbnails, planned))
+    # resizes differ most at the edges of so small an image, and plain upsampling in noise
+    assert reference.steps(batch.images, expected).mean() < 8
+
+
 @cache
 def by_torchvision(manifest, evaluation):
     reference, steps = EVALUATIONS[evaluation]
