@@ -132,6 +132,14 @@ REFUSED = {
         [A.Resize(40, 48, interpolation=cv2.INTER_AREA), ToTensorV2()],
         r"albumentations' Resize cannot be carried over: interpolation=area; use cv2.INTER_LIN",
     ),
+    "the nearest pixel": (
+        [A.Resize(40, 48, interpolation=cv2.INTER_NEAREST), ToTensorV2()],
+        "interpolation=nearest; use cv2.INTER_LINEAR",
+    ),
+    "a filter of eight pixels": (
+        [A.Resize(40, 48, interpolation=cv2.INTER_LANCZOS4), ToTensorV2()],
+        "interpolation=lanczos; use cv2.INTER_LINEAR",
+    ),
     "a cubic crop": (
         [A.RandomResizedCrop((40, 48), interpolation=cv2.INTER_CUBIC), ToTensorV2()],
         r"albumentations' RandomResizedCrop cannot be carried over: interpolation=bicubic",

@@ -1,15 +1,17 @@
 """Resizes without antialiasing, as OpenCV's INTER_LINEAR and INTER_CUBIC make them of 8-bit images.
 
-PyTorch's own differs by one step in a fifth of the values, since it rounds weights in another way.
-This arithmetic is that of OpenCV (modules/imgproc/src/resize.cpp, `HResizeLinear` and
-`VResizeLinear`): weights of 11 bits, and sums that are cut to 16 bits between the two passes. In
-photographs about one value in ten thousand differs, by one step; of the cubic one, one in 25, since
-OpenCV adds up in float32 where a processor does that faster.
+Linear: PyTorch's own differs by one step in an eighth of the values, since it rounds weights in
+another way. This arithmetic is that of OpenCV (modules/imgproc/src/resize.cpp, `HResizeLinear` and
+`VResizeLinear`): weights of 11 bits, and sums that are cut to 16 bits between the two passes.
+
+Cubic: OpenCV's processor-specific code adds up in float32, as PyTorch does with the same kernel.
+About one value in five thousand differs, by one step.
 """
 
 from functools import lru_cache
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dali_pipes.plan.geometry import Pair
@@ -54,16 +56,18 @@ def resize_plain(image: NDArray[np.uint8], shape: Pair, cubic: bool = False) -> 
 
 
 def _neighbours(size: int, out: int) -> tuple[Places, Places, Weights, Weights]:
-    """The two places in `size` that each of `out` places is made of, and their weights."""
+    """The two places in `size` that each of `out` places is made of, and their weights.
+
+    Places outside are the outermost ones: blended with itself, a row may lose a step where each
+    product is cut.
+    """
     centre = ((np.arange(out) + 0.5) * (size / out) - 0.5).astype(np.float32)
     first = np.floor(centre)
     share = centre - first
 
-    # beyond the outermost centres there is only one neighbour
-    share[(first < 0) | (first >= size - 1)] = 0
-    places = first.astype(np.int64).clip(0, size - 1)
+    places = [(first.astype(np.int64) + offset).clip(0, size - 1) for offset in (0, 1)]
     weights = [np.rint(each * _ONE).astype(np.int32) for each in (1 - share, share)]
-    return places, np.minimum(places + 1, size - 1), weights[0], weights[1]
+    return places[0], places[1], weights[0], weights[1]
 
 
 @lru_cache(maxsize=64)
@@ -79,33 +83,9 @@ def _neighbours_of_values(
 
 
 def _resize_cubic(image: NDArray[np.uint8], shape: Pair) -> NDArray[np.uint8]:
-    """As `HResizeCubic` and `VResizeCubic`: weights of 11 bits, and one rounding at the end."""
-    total = np.zeros((len(image), shape[1], image.shape[2]), np.int64)
-    for places, weights in _four_neighbours(image.shape[1], shape[1]):
-        total += image.take(places, 1) * weights[:, None]
-    values = np.zeros((*shape, image.shape[2]), np.int64)
-    for places, weights in _four_neighbours(image.shape[0], shape[0]):
-        values += total.take(places, 0) * weights[:, None, None]
-    return ((values + _ONE**2 // 2) // _ONE**2).clip(0, 255).astype(np.uint8)
-
-
-def _four_neighbours(size: int, out: int) -> list[tuple[Places, NDArray[np.int64]]]:
-    """Four times a place in `size` for each of `out` places, and its weight; places outside are the
-    outermost ones.
-    """
-    centre = ((np.arange(out) + 0.5) * (size / out) - 0.5).astype(np.float32)
-    first = np.floor(centre)
-    x = centre - first
-    # `interpolateCubic`: Keys' kernel with the parameter -0.75, as float32
-    a = np.float32(-0.75)
-    far = ((a * (x + 1) - 5 * a) * (x + 1) + 8 * a) * (x + 1) - 4 * a
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    next_one = ((a + 2) * (1 - x) - (a + 3)) * (1 - x) * (1 - x) + 1
-    shares = far, near, next_one, 1 - far - near - next_one
-    return [
-        (
-            (first.astype(np.int64) + offset).clip(0, size - 1),
-            np.rint(share * np.float32(_ONE)).astype(np.int64),
-        )
-        for offset, share in zip((-1, 0, 1, 2), shares, strict=True)
-    ]
+    planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
+    resized = torch.nn.functional.interpolate(
+        planes.to(torch.float32), shape, mode="bicubic", align_corners=False
+    )
+    rounded = resized.round_().clamp_(0, 255).to(torch.uint8)
+    return rounded[0].permute(1, 2, 0).contiguous().numpy()
