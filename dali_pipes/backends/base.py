@@ -213,15 +213,39 @@ class Batch:
         if dtype is None:
             return batch
 
-        images, *views = (tensor.to(dtype) for tensor in (batch.images, *batch.views.values()))
-        return replace(batch, images=images, views=dict(zip(batch.views, views, strict=True)))
+        views = {name: view.to(dtype) for name, view in batch.views.items()}
+        images = _first_of(views) if batch._has_images_in_views else batch.images.to(dtype)
+        return replace(batch, images=images, views=views)
 
     def pin_memory(self) -> Self:
         """The same batch in page-locked memory."""
         return self._each(torch.Tensor.pin_memory)
 
     def _each(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Self:
-        return tree_map_only(torch.Tensor, function, self)
+        if not self._has_images_in_views:
+            return tree_map_only(torch.Tensor, function, self)
+
+        rest = self.labels, self.ids, self.targets, self.views
+        labels, ids, targets, views = tree_map_only(torch.Tensor, function, rest)
+        return type(self)(_first_of(views), labels, ids, targets, views)
+
+    @property
+    def _has_images_in_views(self) -> bool:
+        """Whether `images` shares its memory with the first view, as the loader makes it. What
+        moves a batch keeps it so, and copies these images once.
+        """
+        if not self.views:
+            return False
+        first, second = (
+            (each.untyped_storage()._cdata, each.storage_offset(), each.shape, each.stride())
+            for each in (self.images, _first_of(self.views))
+        )
+        return first == second
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # pickle keeps the bytes of each tensor, also of those that share their memory
+        images = None if self._has_images_in_views else self.images
+        return _rebuild, (type(self), images, self.labels, self.ids, self.targets, self.views)
 
     def __repr__(self) -> str:
         shape, dtype = tuple(self.images.shape), str(self.images.dtype).removeprefix("torch.")
@@ -231,6 +255,23 @@ class Batch:
             f"Batch(images={shape} {dtype} on {self.images.device}, {labels} and ids "
             f"({len(self)},){targets})"
         )
+
+
+def _first_of(views: dict[str, torch.Tensor]) -> torch.Tensor:
+    """(N, C, H, W): the first view of the first group."""
+    return next(iter(views.values()))[:, 0]
+
+
+def _rebuild(
+    kind: type[Batch],
+    images: torch.Tensor | None,
+    labels: torch.Tensor,
+    ids: torch.Tensor,
+    targets: dict[str, Any],
+    views: dict[str, torch.Tensor],
+) -> Batch:
+    """A batch out of a pickle; images None: they are in the views."""
+    return kind(_first_of(views) if images is None else images, labels, ids, targets, views)
 
 
 # a planned batch and what was made of it
