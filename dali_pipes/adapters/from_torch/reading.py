@@ -5,8 +5,11 @@ The readers of `steps` fill a `Reading`; its `built` then makes the transform.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +102,28 @@ def is_of(value: Any, package: str, *names: str) -> bool:
     A user's own subclass is defined elsewhere, so it does not count: it may do anything.
     """
     kind = type(value)
-    return f"{kind.__module__}.".startswith(f"{package}.") and (not names or kind.__name__ in names)
+    is_there = f"{kind.__module__}.".startswith(f"{package}.")
+    return (
+        is_there
+        and (not names or kind.__name__ in names)
+        and not _is_shadowed(top := package.partition(".")[0], _file_of(top))
+    )
+
+
+def _file_of(module: str) -> str:
+    return getattr(sys.modules.get(module), "__file__", None) or ""
+
+
+@lru_cache
+def _is_shadowed(package: str, file: str) -> bool:
+    """Whether a module of the program has a library's name, such as a `datasets.py` of its own."""
+    if not file or "site-packages" in file or "dist-packages" in file:
+        return False
+    # a library may be installed from a checkout
+    return not any(
+        '"editable": true' in (distribution(name).read_text("direct_url.json") or "")
+        for name in packages_distributions().get(package, ())
+    )
 
 
 def place_of(kind: type, method: str) -> str:

@@ -6,6 +6,7 @@ of torchvision's, or raises a NotConvertibleError. OpenCV's numbers for interpol
 """
 
 import copy
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ def parts_of(whole: Any) -> Iterator[Any]:
         yield whole
         return
 
+    _refuse_old(whole)
     name = f"albumentations' {type(whole).__name__}"
     moved = [kind for kind in ("bboxes", "keypoints") if kind in getattr(whole, "processors", {})]
     refuse_unless(
@@ -67,6 +69,7 @@ def alike(step: Any) -> Any:
     if not is_of(step, "albumentations"):
         return step
 
+    _refuse_old(step)
     name = type(step).__name__
     if name in _WHOLES:
         _always(step)
@@ -78,6 +81,17 @@ def alike(step: Any) -> Any:
             "lists, as far as there are such (1 line); pixels then differ as those of the two do",
         )
     return _READERS[name](step)
+
+
+def _refuse_old(step: Any) -> None:
+    # 1.x has other attributes, and draws of global random states
+    version = sys.modules["albumentations"].__version__ if is_of(step, "albumentations") else "2"
+    refuse_unless(
+        int(version.partition(".")[0]) >= 2,
+        f"albumentations' {type(step).__name__}",
+        f"albumentations {version} is installed, and 2.0.8 and later are read",
+        "pip install 'albumentations>=2.0.8'",
+    )
 
 
 def _like(name: str, step: Any, **options: Any) -> Alike:
