@@ -127,7 +127,7 @@ class Trainer:
             # every rank evaluates and saves the same weights: DDP has let the running statistics
             # drift
             share_buffers(self._fabric, self._task, *([self._ema.module] if self._ema else []))
-            self._end_epoch(epoch, self._evaluate(epoch, heartbeat), log)
+            self._end_epoch(epoch, self._evaluate(epoch, heartbeat, log), log)
 
             # a signal during the evaluation: the end of the epoch has been saved already
             if any(all_gather(self._fabric, interrupt.signal is not None)):
@@ -140,7 +140,7 @@ class Trainer:
                 f"{len(self.history)} epochs"
             )
 
-    def _evaluate(self, epoch: int, heartbeat: Heartbeat) -> Evaluation | None:
+    def _evaluate(self, epoch: int, heartbeat: Heartbeat, log: Log) -> Evaluation | None:
         """Evaluates, if it is the turn of this epoch."""
         due = epoch + 1 == self._config.epochs or (epoch + 1) % self._config.evaluate_every == 0
         if self._val is None or not self._task.evaluates or not due:
@@ -148,7 +148,7 @@ class Trainer:
         # a mistake in the user's evaluate(), or a bad image, shows in the first evaluation, and
         # costs no epoch then
         if not self._has_evaluated:
-            self._save(LAST)
+            self._save(log, LAST)
         self._has_evaluated = True
 
         # validation has a loader of its own, with batches of another size
@@ -200,8 +200,7 @@ class Trainer:
             if (stop or save) and self._loader.epoch == epoch:
                 self._record_losses(self._losses.drain(), taken, log)
                 self._meter.stop()
-                log.flush()
-                self._save(LAST)
+                self._save(log, LAST)
                 if stop:
                     raise Interrupted
                 saved = time.monotonic()
@@ -246,7 +245,7 @@ class Trainer:
         if evaluation:
             log.classes(self._classes, evaluation.by_class, evaluation.confusion)
 
-        self._save(LAST, *[BEST] if self.monitor.is_best(self.history) else [])
+        self._save(log, LAST, *[BEST] if self.monitor.is_best(self.history) else [])
 
         # after saving, so that nothing is lost
         if taken := sorted(row.keys() & measured.keys()):
@@ -261,7 +260,9 @@ class Trainer:
                 f"and resume from {self._folder / LAST}"
             )
 
-    def _save(self, *names: str) -> None:
+    def _save(self, log: Log, *names: str) -> None:
+        # first: a resume goes on behind the checkpoint, and nobody would write the rows before it
+        log.flush()
         # on every rank, since it gathers from all of them
         state = self._state()
         if self._fabric.global_rank == 0:

@@ -111,6 +111,22 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
     assert not list((tmp_path / "here").iterdir())
 
 
+def test_killed_in_the_first_evaluation(start, finish, tmp_path):
+    """The checkpoint before it is no newer than the logs: after the resume each step is there."""
+    out = tmp_path / "run"
+    process = start(f"out={out}", "eval_batch_size=1")
+    until((out / "last.pt").exists, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    at = weights(out)["loader"]
+    steps = at["epoch"] * 4 + at["samples"] // 8
+    assert steps and [int(row["step"]) for row in rows(out)] == list(range(steps))
+    finish(start(f"out={out}", "resume=auto"))
+    assert [int(row["step"]) for row in rows(out)] == list(range(8))
+    with (out / "epochs.csv").open(newline="") as text:
+        assert [row["epoch"] for row in csv.DictReader(text)] == ["0", "1"]
+
+
 @pytest.fixture
 def options_of(manifest, tmp_path):
     """The options of a run of each kind, after the common ones."""

@@ -5,7 +5,9 @@ Within its `with` block a `Log` also receives what the package logs, such as bad
 
 import csv
 import datetime
+import io
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from dali_pipes.errors import DaliPipesError
-from dali_pipes.system.files import replacing
+from dali_pipes.system.files import open_replacing
 from dali_pipes.training.log.loggers import FAILED, KILLED, SUCCESS, close_logger
 from dali_pipes.training.log.meter import Meter, measured_of
 
@@ -43,6 +45,7 @@ class Log:
 
     def __init__(self, folder: Path | None, step: int = 0, loggers: Sequence[Any] = ()):
         self._folder, self._loggers = folder, loggers
+        self._to_file: list[logging.FileHandler] = []  # train.log, within the block
         self._console = Console(stderr=True, soft_wrap=True, quiet=folder is None)
 
         columns = (
@@ -134,7 +137,6 @@ class Log:
         _write(self._folder / "epochs.csv", list(columns), rows)
         for logger in self._loggers:
             logger.log_metrics({f"epoch/{name}": value for name, value in row.items()}, step)
-        self.flush()
 
     def classes(
         self,
@@ -170,8 +172,11 @@ class Log:
             _write(self._folder / "confusion.csv", ["class", *names], matrix)
 
     def flush(self) -> None:
+        """Has all that was logged on the disk, where a power cut leaves it."""
         if self._folder:
             self._steps_file.flush()
+            for file in (self._steps_file, *(each.stream for each in self._to_file)):
+                os.fsync(file.fileno())
             for logger in self._loggers:
                 logger.save()
 
@@ -181,6 +186,7 @@ class Log:
         if self._folder:
             to_file = logging.FileHandler(self._folder / "train.log")
             to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+            self._to_file.append(to_file)
             self._handlers: list[logging.Handler] = [to_file, logging.StreamHandler(sys.stderr)]
             package.setLevel(logging.INFO)
             # the handlers of the root logger would print each line once more
@@ -226,10 +232,12 @@ class Log:
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
     """Replaces a CSV file by one with these rows: whole, or not at all if the process is killed."""
-    with replacing(path) as aside, aside.open("w", newline="") as file:
+    with open_replacing(path) as binary:
+        file = io.TextIOWrapper(binary, newline="", write_through=True)
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
+        file.detach()  # what has opened the binary file closes it
 
 
 def _rows_before(path: Path, step: int) -> list[Row]:
