@@ -44,7 +44,7 @@ def test_a_size_that_a_network_does_not_take_is_reported(name, size):
     ("name", "option", "size"),
     [
         ("vit_b_16", "image_size", 96),
-        ("maxvit_t", "input_size", [224, 448]),
+        ("maxvit_t", "input_size", [448, 448]),
         ("vit_tiny_patch16_224", "img_size", 96),
         ("timm/maxvit_nano_rw_256", "img_size", 64),
     ],
