@@ -4,9 +4,12 @@ Measurements of storage do so: a file in the page cache is read without its disk
 """
 
 import ctypes
+import math
 import mmap
 import os
-from collections.abc import Iterable
+import random
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +17,31 @@ import numpy as np
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def evict(paths: Iterable[Path]) -> None:
+def evict(paths: Iterable[Path], seconds: float = math.inf) -> None:
     """Asks the kernel to drop the files' pages (posix_fadvise, DONTNEED), which it may not do.
     Shards are dropped whole.
+
+    Args:
+        seconds: after which no further file is dropped. The order is random, so that those of a
+            million files that are dropped lie among all of them.
     """
-    for path in set(paths):
+    end = time.monotonic() + seconds
+    files = list(set(paths))
+    random.Random(0).shuffle(files)
+    for path in files:
+        if time.monotonic() > end:
+            return
         file = os.open(path, os.O_RDONLY)
         try:
             os.fsync(file)  # pages that are not written yet cannot be dropped
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(file)
+
+
+def spread(paths: Sequence[Path], most: int) -> Sequence[Path]:
+    """At most so many of the files, evenly spread over all of them."""
+    return paths[:: -(-len(paths) // most)] if paths else paths
 
 
 def resident_share(paths: Iterable[Path]) -> float | None:

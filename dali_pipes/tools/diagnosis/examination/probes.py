@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from dali_pipes.system.page_cache import evict, resident_share
+from dali_pipes.system.page_cache import evict, resident_share, spread
 from dali_pipes.tools.diagnosis.measuring.measure_span import measure_span
 from dali_pipes.tools.diagnosis.measuring.span import Span
 from dali_pipes.tools.diagnosis.measuring.training import Training
@@ -19,6 +19,8 @@ RESIDENT = 4  # batches that stay on the device
 LARGER = 4  # how many times as large a larger batch is
 COLD_BATCHES = 8  # with fewer, most of what is measured would be the start
 _MAX_WARM_UP_S = 15.0
+_EVICTION_S = 20.0
+_LOOKED_AT = 2000  # files, for the share that is still in memory
 STEPS = 10  # steps that are profiled on a GPU
 
 
@@ -98,8 +100,9 @@ class Probes:
         # the first batch starts the loader while its files are still in memory
         with program.feed() as feed:
             next(feed.batches)
-            evict(paths)
-            resident = resident_share(paths)
+            # of a million files it drops what it can in this time: the share says how many
+            evict(paths, _EVICTION_S)
+            resident = resident_share(spread(paths, _LOOKED_AT))
             # prefetched batches are not cold; using them up takes at most a quarter of the files
             for _ in range(
                 min(program.in_flight, len(paths) // (4 * program.count(self._resident[0])))

@@ -9,6 +9,7 @@ import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset,
 
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.memory import memory_left
+from dali_pipes.system.page_cache import spread
 from dali_pipes.tools.diagnosis.items.profile import ItemProfile, profile_items
 from dali_pipes.tools.diagnosis.measuring.training import Step
 from dali_pipes.tools.diagnosis.programs.base import Feed, Fix, TrainingProgram
@@ -37,6 +40,15 @@ _HELPED_BY_DALI = (
     "cgroup-throttled",
     "transfer-bound",
 )
+_WITHOUT_WORKERS: dict[str, Any] = {
+    "num_workers": 0,
+    "persistent_workers": False,
+    "prefetch_factor": None,
+    "multiprocessing_context": None,
+}
+_MOST_WORKERS = 128  # that are tried; a worker takes this much memory at least, and often more
+_WORKER_BYTES = 300 * 2**20
+_LOOKED_AT = 2000  # files whose sizes are added up
 _SHORT_EPOCH = 50  # batches; in a shorter one the start of workers counts
 _WAITING = 0.5  # share of an item's time; if it waits for more, more workers than cores help
 
@@ -63,12 +75,21 @@ class DataLoaderProgram(TrainingProgram):
         self.works_beside = loader.num_workers > 0
         self.starts_anew = self.works_beside and not loader.persistent_workers
 
-        self.paths: Sequence[Path] = [Path(path) for path, _ in _samples(loader.dataset)]
-        self.data_bytes = sum(path.stat().st_size for path in self.paths)
         try:
             self.epoch = len(loader)
         except TypeError:  # an iterable dataset without a length
             self.epoch = None
+
+    # of the program that is diagnosed, and not of the many that are tried out as its fixes
+
+    @cached_property
+    def paths(self) -> Sequence[Path]:  # type: ignore[override]
+        return [Path(path) for path, _ in _samples(self._loader.dataset)]
+
+    @cached_property
+    def data_bytes(self) -> int:  # type: ignore[override]
+        some = spread(self.paths, _LOOKED_AT)
+        return sum(path.stat().st_size for path in some) * len(self.paths) // max(1, len(some))
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
@@ -88,9 +109,11 @@ class DataLoaderProgram(TrainingProgram):
         return self.step_calls.remarks(self._loader.pin_memory) if self.step_calls else []
 
     def transfer_size(self) -> tuple[int, bool]:
+        # of a loader of its own: with persistent workers iter() would reset the one that is in use
+        loader = _rebuild(self._loader, **_WITHOUT_WORKERS)
         tensors = [
             array
-            for array in arrays_of(next(iter(self._loader)))
+            for array in arrays_of(next(iter(loader)))
             if isinstance(array, torch.Tensor) and not array.is_cuda
         ]
         return sum(tensor.nbytes for tensor in tensors), all(
@@ -135,10 +158,13 @@ class DataLoaderProgram(TrainingProgram):
             )
 
         waits = items is not None and items.blocked_s >= _WAITING * items.seconds
-        counts = set[int]()
+        counts, room = set[int](), 0
         if waits:
-            # an item that waits needs no core, so many more workers than cores may help
-            counts |= {max(cores, 2 * now), 4 * max(cores, now), 8 * max(cores, now)}
+            # an item that waits needs no core, so many more workers than cores may help, as far as
+            # the machine has memory for them
+            room = min(_MOST_WORKERS, max(1, memory_left() // _WORKER_BYTES))
+            wanted = {max(cores, 2 * now), 4 * max(cores, now), 8 * max(cores, now)}
+            counts |= {min(each, max(room, now)) for each in wanted}
         elif now == 0:
             counts |= {1, cores}
         elif now < cores:
@@ -158,6 +184,8 @@ class DataLoaderProgram(TrainingProgram):
                 if count > now
                 else "fewer processes share the cores"
             )
+            if waits and count == room:
+                why += f"; more than {count} were not tried, for the memory that they take"
             if not count:
                 why = "no process has to hand batches over"
             fixes.append(self._fix_with(why, num_workers=count))
@@ -175,11 +203,7 @@ class DataLoaderProgram(TrainingProgram):
         what = ", ".join(f"{name}={value}" for name, value in options.items())
         # DataLoader refuses these three without workers
         if options.get("num_workers") == 0:
-            options |= {
-                "persistent_workers": False,
-                "prefetch_factor": None,
-                "multiprocessing_context": None,
-            }
+            options |= _WITHOUT_WORKERS
         # in a short epoch, or one of unknown length, the start of workers would count
         elif self._loader.persistent_workers or self.epoch is None or self.epoch < _SHORT_EPOCH:
             what += (

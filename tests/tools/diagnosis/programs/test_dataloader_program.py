@@ -1,7 +1,9 @@
 """A user's own DataLoader, taken as it is."""
 
+import re
 from collections import UserDict
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -188,3 +190,64 @@ def test_an_error_of_the_loader_comes_up():
 
     with pytest.raises(ValueError, match="sample 31 is broken"):
         examine(DataLoaderProgram(loader(Broken(), workers=0), computing(0)), ProbeBudget(1, 0.1))
+
+
+def of_many_files(tmp_path, count=50_000):
+    """A data set of links of one file under many names, which are never made."""
+    file = tmp_path / "a.jpg"
+    file.write_bytes(bytes(1000))
+    dataset = Samples()
+    dataset.samples = [(str(file), 0)] * count
+    return dataset
+
+
+def test_a_million_files_are_not_looked_at_one_by_one(tmp_path, monkeypatch):
+    """Nor by each program that is tried as a fix."""
+    looked_at, stat = [], Path.stat
+
+    def count(path, **options):
+        looked_at.append(path)
+        return stat(path, **options)
+
+    dataset = of_many_files(tmp_path)
+    monkeypatch.setattr(Path, "stat", count)
+    program = DataLoaderProgram(loader(dataset), computing(0))
+    program._fix_with("", num_workers=1)
+    assert not looked_at
+
+    assert program.data_bytes == 50_000 * 1000 and len(program.paths) == 50_000
+    assert len(looked_at) <= 2001
+
+
+@pytest.mark.parametrize(
+    ("left", "cores", "expected"),
+    [
+        (2**50, 64, {64, 128}),
+        (40 * 300 * 2**20, 8, {8, 32, 40}),
+        (0, 4, {1}),
+        (2**50, 2, {2, 8, 16}),
+    ],
+)
+def test_workers_for_items_that_wait_are_as_many_as_fit(monkeypatch, left, cores, expected):
+    """Not 8 times the cores whatever they are: 512 processes of 64."""
+    home = "dali_pipes.tools.diagnosis.programs.dataloader"
+    monkeypatch.setattr(f"{home}.memory_left", lambda: left)
+    monkeypatch.setattr(f"{home}.available_cpus", lambda: cores)
+    items = SimpleNamespace(blocked_s=0.9, seconds=1.0)
+    figures = SimpleNamespace(start_share=0.0, model=1.0, together=0.5)
+    fixes = DataLoaderProgram(loader(Samples(), workers=0), computing(0)).other_workers(
+        figures, items
+    )
+    tried = {int(re.search(r"num_workers=(\d+)", fix.what)[1]): fix.why for fix in fixes}
+    assert set(tried) == expected
+    assert ("were not tried" in tried[max(tried)]) == (max(expected) < 8 * cores)
+
+
+def test_the_size_of_a_batch_does_not_reset_the_iterator_in_use():
+    persistent = DataLoader(Numbers(), 4, num_workers=1, persistent_workers=True)
+    program = DataLoaderProgram(persistent, computing(0))
+    with program.feed() as feed:
+        first = next(feed.batches)
+        assert program.transfer_size()[0] > 0
+        second = next(feed.batches)
+    assert [*first.tolist(), *second.tolist()] == list(range(8))
