@@ -4,8 +4,10 @@ import os
 import signal
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
+import torch
 from forks_while_finishing import finish_one
 
 import dali_pipes as dp
@@ -25,9 +27,22 @@ def fork_and_use_the_gate():
     """The status of a child that goes through the gate and ends."""
     child = os.fork()
     if not child:
-        with GATE:
+        with GATE, GATE:
             os._exit(0)
     return os.waitpid(child, 0)[1]
+
+
+def wait_for_a_fork():
+    """Until a thread waits to fork."""
+    while not GATE._forking:
+        time.sleep(0.001)
+
+
+def join(*threads):
+    """Waits for the threads, and fails if one hangs."""
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
 
 
 def test_a_fork_waits_until_a_thread_is_outside():
@@ -43,44 +58,77 @@ def test_a_fork_waits_until_a_thread_is_outside():
     staying = start(stay)
     inside.wait()
     forking = start(lambda: seen.append(fork_and_use_the_gate()))
-    while not GATE._forks:
-        time.sleep(0.001)
+    wait_for_a_fork()
     assert forking.is_alive() and not seen
 
     goes.set()
-    forking.join()
-    staying.join()
+    join(forking, staying)
     assert seen == ["outside", 0]
 
 
-def test_a_thread_inside_enters_again_while_a_fork_waits_for_it():
-    """TenCropTransform compiled a function inside the gate, and waited for the fork, which waited
-    for it.
-    """
-    inside, goes = threading.Event(), threading.Event()
-    seen = []
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_thread_inside_goes_in_again_while_another_one_forks(depth):
+    """And stays inside until it has left as often as it came."""
+    inside, waited, seen = threading.Event(), threading.Event(), []
 
-    def stay():
+    def go_in_again():
         with GATE:
-            with GATE:
-                inside.set()
-                goes.wait()
-                with GATE:
-                    seen.append("again")
-            # still inside: a fork comes about at the outermost end only
-            time.sleep(0.05)
-            seen.append("outside")
+            inside.set()
+            waited.wait()
+            with ExitStack() as further:
+                for _ in range(depth):
+                    further.enter_context(GATE)
+            seen.extend(GATE._inside)
 
-    staying = start(stay)
+    staying = start(go_in_again)
     inside.wait()
     forking = start(lambda: seen.append(fork_and_use_the_gate()))
-    while not GATE._forks:
-        time.sleep(0.001)
-    goes.set()
-    for thread in (forking, staying):
-        thread.join(30)
-        assert not thread.is_alive()
-    assert seen == ["again", "outside", 0] and not GATE._inside
+    wait_for_a_fork()
+    waited.set()
+    join(staying, forking)
+    assert seen == [staying.ident, 0] and not GATE._inside
+
+
+def test_threads_that_fork_inside_do_not_wait_for_each_other():
+    """Such as functions of the user's that start a program with a `preexec_fn`."""
+    together, statuses = threading.Barrier(3), []
+
+    def fork_inside():
+        with GATE:
+            together.wait()
+            statuses.append(fork_and_use_the_gate())
+
+    join(*[start(fork_inside) for _ in range(3)])
+    assert statuses == [0] * 3 and not GATE._inside
+
+
+def test_views_that_share_a_resize_are_made_while_another_thread_forks(monkeypatch):
+    """Resizing compiles its function, which goes in again."""
+    waits, goes_on, made = threading.Event(), threading.Event(), []
+    view = view_finisher.ViewFinisher(dp.TenCropTransform(size=4, resize=8))
+    compile_function = view_finisher._compile_without_gil
+
+    def wait_and_compile(function):
+        waits.set()
+        goes_on.wait()
+        return compile_function(function)
+
+    monkeypatch.setattr(view_finisher, "_compile_without_gil", wait_and_compile)
+    # the compiler itself takes a second
+    monkeypatch.setattr(view_finisher.torch.jit, "script", lambda function: function)
+    compile_function.cache_clear()
+    try:
+        places = torch.tensor([[8, 8, 0, 0, 0, 0, 0, 0, 4, 4]])
+        regions = [torch.zeros(4, 4, 3, dtype=torch.uint8)]
+        resizing = start(lambda: made.extend(view.resize(regions, places)))
+        waits.wait()
+        forking = start(fork_and_use_the_gate)
+        wait_for_a_fork()
+        goes_on.set()
+        join(resizing, forking)
+    finally:
+        compile_function.cache_clear()
+    assert made[0].shape == (8, 8, 3)
 
 
 def test_threads_wait_for_a_fork_and_go_on_after_it():
@@ -95,7 +143,7 @@ def test_threads_wait_for_a_fork_and_go_on_after_it():
     waiting = start(enter)
     assert not entered.wait(0.1)
     gate.open()
-    waiting.join()
+    join(waiting)
     assert entered.is_set()
 
 
@@ -112,15 +160,12 @@ def test_a_fork_comes_about_while_threads_go_in_and_out():
         assert [fork_and_use_the_gate() for _ in range(5)] == [0] * 5
     finally:
         ends.set()
-    for thread in threads:
-        thread.join()
+    join(*threads)
 
 
 def test_several_threads_fork_at_once():
     statuses = []
-    threads = [start(lambda: statuses.append(fork_and_use_the_gate())) for _ in range(4)]
-    for thread in threads:
-        thread.join()
+    join(*[start(lambda: statuses.append(fork_and_use_the_gate())) for _ in range(4)])
     assert statuses == [0] * 4
 
 

@@ -11,8 +11,8 @@ getPlanFor), and one in the first call of each operator, which chooses its kerne
 (aten/src/ATen/native/DispatchStub.cpp).
 
 So `os.fork` waits until no thread is inside the gate, and threads wait in front of it until the
-process is forked. A program that a process starts (`subprocess`) has no such locks and doesn't
-wait.
+process is forked. A thread that is inside may go in again, or fork. A program that a process starts
+(`subprocess`) has no such locks and doesn't wait.
 """
 
 import os
@@ -22,22 +22,19 @@ from types import TracebackType
 
 
 class ForkGate:
-    """A context manager for any number of threads at once, and for none while a fork is made.
-
-    A thread that is inside may enter again: the fork waits for it then, so it must not wait for the
-    fork.
-    """
+    """A context manager for any number of threads at once, and for none while a fork is made."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        # how often each thread has entered, by its identifier
+        # how often each thread is inside, by its identifier
         self._inside: Counter[int] = Counter()
-        self._forks = 0  # those that wait for the threads inside
+        self._forking: list[int] = []  # the threads that fork, or wait for others to come out
 
     def __enter__(self) -> None:
         thread = threading.get_ident()
         with self._changed:
-            self._changed.wait_for(lambda: not self._forks or thread in self._inside)
+            # a fork waits for a thread that is inside already, which so must not wait for the fork
+            self._changed.wait_for(lambda: thread in self._inside or not self._forking)
             self._inside[thread] += 1
 
     def __exit__(
@@ -56,20 +53,25 @@ class ForkGate:
     def close(self) -> None:
         """Waits until no other thread is inside, and lets none in until `open`."""
         self._changed.acquire()
-        self._forks += 1
-        # a signal's handler that forks may have interrupted this very thread inside
-        self._changed.wait_for(lambda: self._inside.keys() <= {threading.get_ident()})
+        self._forking.append(threading.get_ident())
+        self._changed.notify_all()
+        # Threads that fork themselves are in no C++ code: a function inside or a signal's handler,
+        # which may have interrupted this very thread, has called os.fork.
+        self._changed.wait_for(lambda: self._inside.keys() <= set(self._forking))
 
     def open(self) -> None:
         """Lets threads in again."""
-        self._forks -= 1
+        self._forking.remove(threading.get_ident())
         self._changed.notify_all()
         self._changed.release()
 
     def reset_in_child(self) -> None:
         """Forgets the parent's threads, which a child doesn't have."""
         self._changed = threading.Condition()
-        self._forks = 0
+        self._forking = []
+        thread = threading.get_ident()
+        for other in self._inside.keys() - {thread}:
+            del self._inside[other]
 
 
 GATE = ForkGate()
