@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from reference import Reference, read_batch
 
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import join_erased
+from dali_pipes.backends.common.torchvision_augment import augment_mask
 from dali_pipes.errors import ConfigError
+from dali_pipes.plan.augment.operations import CODE, Slot
 
 POLICIES = [
     {"name": "TimmRandAugment", "fill": [124, 116, 104], "interpolation": "random"},
@@ -123,3 +126,38 @@ def test_regions_of_several_kinds_are_joined():
     joined = join_erased([zeros, noise])
     assert joined.shape == (2, 2, 6) and joined[0, 0].tolist() == [1, 2, 3, 4, 0, 0]
     assert torch.equal(join_erased([zeros, zeros]), torch.tensor([[1, 2, 3, 4]] * 2))
+
+
+# how timm moves an image, and our operation
+TIMM_MOVES = {
+    "Rotate": ("rotate", 1, (-30, 30)),
+    "ShearX": ("shear_x", 1, (-0.3, 0.3)),
+    "ShearY": ("shear_y", 1, (-0.3, 0.3)),
+    "ShiftX": ("translate_x_abs", -1, (-20, 20)),
+    "ShiftY": ("translate_y_abs", -1, (-20, 20)),
+}
+
+
+@pytest.mark.parametrize("op", TIMM_MOVES)
+@pytest.mark.parametrize(("dtype", "outside"), [("uint8", 255), ("int32", 65535), ("int16", -1)])
+def test_a_mask_moves_as_timm_moves_it(op, dtype, outside):
+    from timm.data import auto_augment
+
+    name, sign, between = TIMM_MOVES[op]
+    rng = np.random.default_rng(0)
+    for size in ((40, 40), (33, 57), (224, 224)):
+        classes = rng.integers(0, 200, size).astype(dtype)
+        picture = Image.fromarray(classes if dtype == "uint8" else classes.astype(np.int32))
+        for interpolation in ("bilinear", "bicubic"):
+            # in float32, as the plan has them
+            magnitude = float(np.float32(rng.uniform(*between)))
+            theirs = getattr(auto_augment, name)(
+                picture, sign * magnitude, resample=Image.Resampling.NEAREST, fillcolor=outside
+            )
+            slot = Slot((op,), interpolation=interpolation, fill=(124, 116, 104))
+            codes, magnitudes = np.array([CODE[op]]), np.array([magnitude])
+            ours = augment_mask(
+                torch.from_numpy(classes), (slot,), codes, magnitudes, np.zeros((0, 2, 3)), outside
+            ).numpy()
+            assert ours.dtype == classes.dtype and (ours != classes).any()
+            assert np.array_equal(ours, np.asarray(theirs))

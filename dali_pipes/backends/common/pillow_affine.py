@@ -40,17 +40,19 @@ def affine_of_pillow(image: torch.Tensor, matrix: list[list[float]], slot: Slot)
 def move_target_by_pillow(
     image: torch.Tensor, matrix: list[list[float]], interpolation: str, fill: float
 ) -> torch.Tensor:
-    """(C, H, W) of uint8 or float32 on the CPU, moved as `affine_of_pillow` moves an image.
+    """(C, H, W) of whole numbers or float32 on the CPU, moved as `affine_of_pillow` moves an image.
 
     Args:
         interpolation: also "nearest".
         fill: of all channels.
     """
-    # channel by channel: Pillow has no picture of several channels of float32
-    pictures = [Image.fromarray(channel.contiguous().numpy()) for channel in image]
-    color = int(fill) if image.dtype == torch.uint8 else fill
+    # channel by channel, and in int32: Pillow has no other pictures of more than 8 bits
+    is_whole = not image.is_floating_point()
+    values = image.to(torch.int32) if is_whole and image.dtype != torch.uint8 else image
+    pictures = [Image.fromarray(channel.contiguous().numpy()) for channel in values]
+    color = int(fill) if is_whole else fill
     moved = [_transform(picture, matrix, interpolation, color) for picture in pictures]
-    return torch.from_numpy(np.stack([np.asarray(picture) for picture in moved]))
+    return torch.from_numpy(np.stack([np.asarray(picture) for picture in moved])).to(image.dtype)
 
 
 def _transform(

@@ -24,6 +24,7 @@ from dali_pipes.plan.augment.operations import (
     Slot,
     affine_matrices,
 )
+from dali_pipes.plan.geometry import Pair
 
 _TOGETHER = 32  # images that a GPU equalizes at once
 _ROUNDING = 1e-5  # of sums of bilinear weights in float32
@@ -84,14 +85,15 @@ def augment_mask(
     """
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
         # the other operations leave every pixel where it is
-        if OPS[code] in MOVES:
-            mask = _apply(
-                mask[None],
-                OPS[code],
-                magnitude,
-                replace(slot, interpolation="nearest", fill=None),
-                float(outside),
-            )[0]
+        if OPS[code] not in MOVES:
+            continue
+        if slot.fill is None:
+            nearest = replace(slot, interpolation="nearest")
+            mask = _apply(mask[None], OPS[code], magnitude, nearest, float(outside))[0]
+        else:
+            # as its image is moved
+            matrix = _matrix(code, magnitude, (mask.shape[0], mask.shape[1]))
+            mask = move_target_by_pillow(mask[None], matrix.tolist(), "nearest", outside)[0]
     for matrix in moves:
         mask = _warp(mask[None], matrix, "nearest", float(outside))[0]
     return mask
@@ -121,8 +123,7 @@ def augment_target(
     for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
         if OPS[code] in MOVES:
             kind = "nearest" if nearest else slot.interpolation
-            matrix = affine_matrices(np.array([code]), np.array([magnitude]), shape)[0]
-            matrix = matrix * larger
+            matrix = _matrix(code, magnitude, shape) * larger
             image = (
                 _move(image, matrix, kind, fill)
                 if slot.fill is None
@@ -208,10 +209,16 @@ def _affine(
 ) -> torch.Tensor:
     """The image sheared or rotated; `fill` as for `_warp`."""
     shape = image.shape[1], image.shape[2]
-    (matrix,) = affine_matrices(np.array([CODE[op]]), np.array([magnitude]), shape)
+    matrix = _matrix(CODE[op], magnitude, shape)
     if slot.fill is not None:
         return affine_of_pillow(image, matrix.tolist(), slot)
     return _warp(image, matrix, slot.interpolation, fill)
+
+
+def _matrix(code: int, magnitude: float, shape: Pair) -> NDArray[np.float64]:
+    """(2, 3) of one operation, as `affine_matrices` has them."""
+    (matrix,) = affine_matrices(np.array([code]), np.array([magnitude]), shape)
+    return matrix
 
 
 def _warp(
