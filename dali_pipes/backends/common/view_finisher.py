@@ -217,7 +217,10 @@ def _place(region: torch.Tensor, place: list[int], shape: list[int], mode: str) 
     flip, vertical_flip = place[4:6]
     image = _resize_part(region, place, mode)
 
-    if [height, width, top, left] != [shape[0], shape[1], 0, 0]:
+    if top >= height or left >= width or top <= -shape[0] or left <= -shape[1]:
+        # nothing of it is visible; F.pad takes away no more than there is
+        image = image.new_zeros([1, image.size(1), shape[0], shape[1]])
+    elif [height, width, top, left] != [shape[0], shape[1], 0, 0]:
         image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
 
     if flip == 1:
