@@ -165,7 +165,8 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
             classes, table = scan_shards(folder, shards, check, before.table if before else None)
             omissions = count_beside(absolute(root), folder, shards)
         elif isinstance(folder, str):
-            classes, table, omissions = scan_objects(folder, check)
+            known = before.table if before else None
+            classes, table, omissions = scan_objects(folder, check, known)
         else:
             earlier = _earlier(before, journal, unchanged)
             classes, table, folders = scan_folder(folder, entries, check, earlier)

@@ -29,6 +29,7 @@ from dali_pipes.data.sources.layouts.refusals import refuse_other_objects
 from dali_pipes.data.sources.names.classes import BESIDE, NUMBERED, UNNAMED, choose_classes
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, sort_names
+from dali_pipes.data.sources.rows.earlier import known_headers
 from dali_pipes.data.sources.rows.files import file_rows
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
@@ -38,8 +39,15 @@ _HEAD = 2**16  # bytes that nearly all headers fit into
 _PNG, _PNG_END = b"\x89PNG", 12  # how a PNG starts, and the bytes of its last chunk (IEND)
 
 
-def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, list[Omission]]:
-    """Returns class names, rows and what is left out, for images below a URL in class folders."""
+def scan_objects(
+    url: str, check: ScanOptions, before: pa.Table | None = None
+) -> tuple[list[str], pa.Table, list[Omission]]:
+    """Returns class names, rows and what is left out, for images below a URL in class folders.
+
+    Args:
+        before: the rows of an earlier scan; of an object that has its version there, nothing is
+            fetched.
+    """
     everything = find_objects(url)
     refuse_other_objects(url, everything)
     images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
@@ -65,10 +73,16 @@ def scan_objects(url: str, check: ScanOptions) -> tuple[list[str], pa.Table, lis
 
     # with their versions, by which a changed object is noticed when it is read
     versions = everything.versions(images)
+    known = known_headers(before, check) if before is not None else {}
+
+    def header_of(name: str) -> Header:
+        header = known.get(os.fsencode(name))
+        if header and (header.bytes, header.mtime_ns) == versions[name]:
+            return header
+        return _fetched_header(f"{url}/{name}", versions[name], check)
+
     with ThreadPoolExecutor(check.workers or _REQUESTS) as pool:
-        headers = pool.map(
-            lambda name: _fetched_header(f"{url}/{name}", versions[name], check), images
-        )
+        headers = pool.map(header_of, images)
         rows = list(track(headers, "reading images", len(images), check.progress))
 
     labels = (

@@ -14,6 +14,7 @@ from turned_files import exif, jpeg, segment
 from turned_files import tiff as turned_tiff
 
 from dali_pipes import Manifest
+from dali_pipes.data.sources import store_folders
 from dali_pipes.data.sources.store_folders import _HEAD, _Ends
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
@@ -149,3 +150,43 @@ def test_what_was_not_fetched_is_not_taken_for_the_end():
         with pytest.raises(OSError, match="not fetched"):
             file.read(4)
     assert file.lacks
+
+
+def test_a_second_scan_fetches_only_what_is_new(tmp_path, monkeypatch):
+    """The cache was written, and every header was read again at each start."""
+    root, cache, fetched = tmp_path / "set", tmp_path / "set.arrow", []
+    (root / "a").mkdir(parents=True)
+    for number in range(5):
+        (root / f"a/{number}.jpg").write_bytes(jpeg(exif(1 + number)))
+    (root / "a/broken.jpg").write_bytes(b"no image")
+
+    read = store_folders.read_object
+
+    def count(url, *arguments):
+        fetched.append(Path(url).name)
+        return read(url, *arguments)
+
+    def scan(**options):
+        fetched.clear()
+        return Manifest.scan(f"file://{root}", cache=cache, progress=False, **options)
+
+    monkeypatch.setattr(store_folders, "read_object", count)
+    first = scan()
+    assert len(fetched) >= 6
+    again = scan()
+    assert set(fetched) == {"broken.jpg"} and again.table.equals(first.table)
+
+    # what has changed, what is new, and what is gone
+    (root / "a/1.jpg").write_bytes(jpeg(exif(8), b"longer"))
+    (root / "a/7.jpg").write_bytes(jpeg(exif(3)))
+    (root / "a/4.jpg").unlink()
+    changed = scan()
+    assert set(fetched) == {"1.jpg", "7.jpg", "broken.jpg"}
+    turns = changed.take_orientations(np.arange(len(changed))).tolist()
+    assert turns == [1, 8, 3, 4, 3]
+
+    # a check that is more thorough knows nothing of these
+    scan(verify="full")
+    assert len(set(fetched)) == 6
+    scan(verify="full")
+    assert set(fetched) == {"broken.jpg"}

@@ -49,6 +49,15 @@ def usable_rows(rows: pa.Table, check: ScanOptions) -> NDArray[np.bool_]:
     return usable & rows["decoded"].to_numpy() if check.verify == "full" else usable
 
 
+def known_headers(rows: pa.Table, check: ScanOptions) -> dict[bytes, Header]:
+    """Returns the headers of usable images by their paths, if a check that was as thorough as this
+    one knows them.
+    """
+    good = rows.filter(pa.array(usable_rows(rows, check)))
+    headers = map(Header, *(good[name].to_pylist() for name in Header._fields))
+    return dict(zip(good["path"].to_pylist(), headers, strict=True))
+
+
 class EarlierScan:
     """The images of earlier scans, by folder.
 
@@ -111,9 +120,7 @@ class EarlierScan:
         known: dict[bytes, Header] = {}
         # the journal comes last, since what it says of a file is newer
         for rows in [self.rows(folder), *self.journal.tables.get(folder, [])]:
-            good = rows.filter(pa.array(usable_rows(rows, check)))
-            headers = map(Header, *(good[name].to_pylist() for name in Header._fields))
-            known |= zip(good["path"].to_pylist(), headers, strict=True)
+            known |= known_headers(rows, check)
         return ((file, known.get(file)) for file in files)
 
 
