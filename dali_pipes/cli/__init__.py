@@ -5,29 +5,30 @@ has a function for each and `conf` its options; `hydra` composes them and calls 
 are imported late, so that a broken installation ends in one line too.
 """
 
+import os
 import sys
 
 from dali_pipes.cli.broken_installation import importing
-from dali_pipes.cli.streams import open_streams
 
 
 def main() -> None:
     """dali-pipes JOB [OPTION=VALUE …]
 
-    When a reader such as `| head` closes the pipe of a job that prints its result, the program ends
-    as others do, with SIGPIPE's status and no message.
+    When a reader such as `| head` closes the pipe, the program ends as others do, with SIGPIPE's
+    status and no message.
     """
-    out = open_streams(sys.argv[1:])
     with importing():
         from dali_pipes.cli import command
-        from dali_pipes.cli.messages import stop
 
     try:
-        try:
-            command.main()
-        finally:
-            out.flush()  # here, since at exit Python would report an error itself
-            if out.lost:
-                stop(out.lost)
+        command.main()
+        # here, since at exit Python would report a closed pipe or a full disk itself
+        sys.stdout.flush()
     except BrokenPipeError:
+        # what is left in the buffer goes nowhere, or Python's flush at exit would fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # 128 + SIGPIPE
+    except OSError as error:  # stdout on a full disk; jobs explain errors of their own files
+        from dali_pipes.cli.messages import explain_file_error, stop
+
+        stop(explain_file_error(error))

@@ -21,8 +21,7 @@ def print_json(result: Mapping[str, Any]) -> None:
     """Prints a result as one line on stdout, unless that is a terminal, where a person has read it
     already.
     """
-    # None: a program of the user's was started without a stdout
-    if sys.stdout is not None and not sys.stdout.isatty():
+    if not sys.stdout.isatty():
         print(json.dumps(result, ensure_ascii=False), flush=True)
 
 

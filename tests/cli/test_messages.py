@@ -62,5 +62,5 @@ def test_a_full_disk_behind_stdout_is_one_line(word):
             text=True,
         )
     assert ended.returncode == 2 and ended.stderr.splitlines() == [
-        "error: the result could not be written to stdout: no space left on device"
+        "error: a file could not be written: no space left on device; free some, or write elsewhere"
     ]

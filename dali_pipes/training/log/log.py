@@ -176,8 +176,7 @@ class Log:
         if self._folder:
             self._steps_file.flush()
             for file in (self._steps_file, *(each.stream for each in self._to_file)):
-                if file:
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
             for logger in self._loggers:
                 logger.save()
 
