@@ -45,6 +45,7 @@ LIBRARIES = {
     "transformers": {"adapters/transformers.py", "training/network/hugging_face.py"},
     "timm": {
         "adapters/from_torch/samples.py",
+        "training/network/names.py",
         "training/network/build.py",
         "training/optimizing/recipe.py",
         "training/network/weights.py",
