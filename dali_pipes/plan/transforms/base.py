@@ -366,6 +366,9 @@ class Transform(Options, ABC):
         return self.geometry(source, draws)
 
 
+_BLOCK = 2**20  # images
+
+
 def find_small(
     transform: Transform,
     manifest: Manifest,
@@ -380,7 +383,8 @@ def find_small(
     """
     first, count = 0, 0
     # in blocks: the sizes of all would take 16 bytes an image
-    for ids in manifest.images.samples.blocks():
+    for start in range(0, len(manifest), _BLOCK):
+        ids = np.arange(start, min(start + _BLOCK, len(manifest)))
         sizes = resized(manifest.take_sizes(ids, upright=transform.exif == "apply"))
         small = ids[(sizes < needed).any(axis=1)]
         first, count = first if count or not len(small) else int(small[0]), count + len(small)
