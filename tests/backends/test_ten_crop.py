@@ -8,7 +8,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import dali_pipes as dp
-from dali_pipes.data.table import samples
+from dali_pipes.plan.transforms import base
 
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),
@@ -94,7 +94,7 @@ def test_images_smaller_than_a_crop_are_refused(pictures):
 
 def test_sizes_are_looked_at_some_at_a_time(pictures, monkeypatch):
     """Those of all images would take 16 bytes each."""
-    monkeypatch.setattr(samples, "_BLOCK", 2)
+    monkeypatch.setattr(base, "_BLOCK", 2)
     taken, take = [], dp.Manifest.take_sizes
 
     def count(manifest, ids, **options):

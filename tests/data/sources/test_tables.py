@@ -549,7 +549,7 @@ def test_the_task_says_what_numbers_are(opened, tmp_path, pictures):
         (["0.5", "inf"], {}, r"a label is not finite, inf \(row 2\)"),
         (["0.5", "", "1e300"], {}, r"a label is not finite, .* \(row 3\)"),
         (["a", "b;a;b"], {"label_separator": ";"}, "the label of row 2 has the class b twice"),
-        (["0;1", "", "2;-1"], {"label_separator": ";"}, r"as -1 \(row 3\)"),
+        (["0;1", "", "2;-2"], {"label_separator": ";"}, r"as -2 \(row 3\)"),
         (
             ["1.0;2.5", "3.0;1.0"],
             {"label_separator": ";", "task": "classification"},
@@ -598,7 +598,7 @@ def test_labels_that_cannot_be_meant_are_named_by_row(opened, cells, options, me
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, None, -1], r"as -1 \(row 3\)"),
+        ([0, None, -2], r"as -2 \(row 3\)"),
         ([[0], None, [1, 1]], "the label of row 3 has the class 1 twice"),
         ([[0.5], None, [1.0, 2.0]], r"same length, not \[1, 2\] \(row 3\)"),
         ([0.5, None, float("inf")], r"not finite, inf \(row 3\)"),

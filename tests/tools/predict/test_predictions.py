@@ -178,7 +178,7 @@ def test_other_pixels_than_those_of_training_are_said(config, network, tmp_path,
     assert "Note: " not in said(transform=same, out=str(tmp_path / "again"))
 
 
-def test_a_checkpoint_brings_the_options_that_its_network_was_built_with(run, loop, tmp_path):
+def test_the_options_of_a_network_are_given_with_its_checkpoint(run, loop, tmp_path):
     options = {"width_mult": 0.25}
     trained = build_model("mobilenet_v2", 7, options=options).eval()
     state = {
@@ -189,12 +189,14 @@ def test_a_checkpoint_brings_the_options_that_its_network_was_built_with(run, lo
         "ema": None,
     }
     checkpoint.save(state, tmp_path / "best.pt")
-    rows, _ = run(checkpoint="best.pt", model=ModelConfig(name=None, channels_last=False))
+    same = ModelConfig(name=None, channels_last=False, options=options)
+    rows, _ = run(checkpoint="best.pt", model=same)
     assert torch.equal(column(rows, "logits"), loop(trained))
 
-    other = ModelConfig(name=None, channels_last=False, options={"width_mult": 0.5})
-    with pytest.raises(DaliPipesError, match=r"set 'model.options=\{width_mult: 0.25\}'"):
-        run(checkpoint="best.pt", model=other, out=str(tmp_path / "other"))
+    for given in ({}, {"width_mult": 0.5}):
+        other = ModelConfig(name=None, channels_last=False, options=given)
+        with pytest.raises(DaliPipesError, match=r"set 'model.options=\{width_mult: 0.25\}'"):
+            run(checkpoint="best.pt", model=other, out=str(tmp_path / "other"))
 
 
 class Killed(BaseException):
