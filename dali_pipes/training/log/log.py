@@ -176,7 +176,8 @@ class Log:
         if self._folder:
             self._steps_file.flush()
             for file in (self._steps_file, *(each.stream for each in self._to_file)):
-                os.fsync(file.fileno())
+                if file:
+                    os.fsync(file.fileno())
             for logger in self._loggers:
                 logger.save()
 
