@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from dali_pipes.system.program.answers import Answers
 from dali_pipes.system.program.frames import place_of, program_frame
+from dali_pipes.tools.diagnosis.watching.kept_files import KeptFiles
 from dali_pipes.tools.diagnosis.watching.loops import Loop
 from dali_pipes.tools.diagnosis.watching.own_work import OwnWork
 
@@ -42,6 +43,7 @@ class ExaminedLoop:
         job: dict[str, Any],
         answers: Answers,
         own_work: OwnWork,
+        files: KeptFiles,
         *,
         loader: Any,
         loop: Loop,
@@ -49,6 +51,7 @@ class ExaminedLoop:
         partners: frozenset[int],
     ):
         self._job, self._answers, self._own_work = job, answers, own_work
+        self._files = files
         self.loader, self._loop = loader, loop
         self.every_step, self.partners = every_step, partners
 
@@ -65,7 +68,6 @@ class ExaminedLoop:
 
         self._is_finishing = False
         self._ended = ""  # why the measurement ended early
-        self._unwritten = 0  # checkpoints
 
     def start(self, built_at: tuple[Path, int] | None, step: Callable[[Any], Any] | None) -> None:
         """Starts the examination; `next_batch` goes on with it.
@@ -87,7 +89,6 @@ class ExaminedLoop:
         self._step_calls = getattr(self._program, "step_calls", None)
         if self._step_calls:
             self._step_calls.start()
-        self._keep_checkpoints()
         _let_schedules_end()
 
     @property
@@ -182,21 +183,6 @@ class ExaminedLoop:
         self._ended = f"the time was over after {self._steps} measured batches"
         raise LoopEnded(is_late=True)  # in the examination, which this has interrupted
 
-    def _keep_checkpoints(self) -> None:
-        """Makes torch.save and safetensors write nothing.
-
-        A model that was trained on the same batches again and again must not replace the user's
-        own.
-        """
-        import torch
-
-        def save(*arguments: Any, **options: Any) -> None:
-            self._unwritten += 1
-
-        torch.save = save
-        if safetensors := sys.modules.get("safetensors.torch"):
-            safetensors.save_file = safetensors.save_model = save  # type: ignore[attr-defined]
-
     def _finish(self, diagnosis: Any) -> NoReturn:
         from rich.console import Console
 
@@ -215,6 +201,7 @@ class ExaminedLoop:
                 "its step.\n"
             )
 
+        text.write(self._files.describe())
         print_diagnosis(diagnosis, self._program.workers, console)
 
         about_loop: dict[str, Any] = {
@@ -222,7 +209,8 @@ class ExaminedLoop:
             "new_iterator_every_step": self.every_step,
             "other_loaders": len(self.partners),
             "ended_early": self._ended,
-            "checkpoints_left_out": self._unwritten,
+            "files_kept": [str(path) for path in self._files.kept],
+            "files_made": [str(path) for path in self._files.made],
         }
         self._answers.send(
             {

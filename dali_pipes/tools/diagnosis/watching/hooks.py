@@ -21,6 +21,7 @@ def list_hooks(watch: Watch) -> dict[str, Hook]:
     return (
         libraries.hooks(lambda: watch.examined is not None)
         | tensorflow_hooks.hooks(watch)
+        | watch.files.hooks()
         | {
             "torch.utils.data.dataloader": lambda module: _watch_dataloaders(module, watch),
             "dali_pipes.loader.loader": lambda module: _watch_iterations(module.Loader, watch),

@@ -1,6 +1,7 @@
 """Tells what diagnose runs within a user's program from what the program runs itself."""
 
 import os
+import threading
 
 
 class OwnWork:
@@ -10,10 +11,10 @@ class OwnWork:
     """
 
     def __init__(self) -> None:
-        self.runs, self._pid = False, os.getpid()
+        self.runs, self._pid, self._thread = False, os.getpid(), 0
 
     def __enter__(self) -> None:
-        self.runs = True
+        self.runs, self._thread = True, threading.get_ident()
 
     def __exit__(self, *error: object) -> None:
         self.runs = False
@@ -22,6 +23,13 @@ class OwnWork:
     def is_elsewhere(self) -> bool:
         """Whether this is a process that the program has forked, such as a worker of a loader."""
         return os.getpid() != self._pid
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether what this thread does now is diagnose's, or that of a process which diagnose has
+        started, such as a worker of its loader.
+        """
+        return self.runs and (self.is_elsewhere or threading.get_ident() == self._thread)
 
     @property
     def is_programs(self) -> bool:

@@ -38,7 +38,10 @@ def diagnose_program(
 
     start, answers, interrupted = time.time(), dict[str, Any](), False
     # the program's faulthandler writes here where it is at the limit, even inside a call into C
-    with tempfile.NamedTemporaryFile("r") as dump:
+    with (
+        tempfile.NamedTemporaryFile("r") as dump,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as aside,
+    ):
         job = {
             "program": program.words,
             "module": program.is_module,
@@ -46,7 +49,7 @@ def diagnose_program(
             "rounds": rounds,
             "cold": cold,
         }
-        job |= {"start": start, "dump": dump.name, "width": 120}
+        job |= {"start": start, "dump": dump.name, "width": 120, "aside": aside}
 
         with start_program(_WATCHED, job, program.flags) as child:
             try:

@@ -17,6 +17,7 @@ from dali_pipes.system.program.answers import Answers
 from dali_pipes.system.program.frames import place_of
 from dali_pipes.tools.diagnosis.frames import breaking_frame, enclosing_loop
 from dali_pipes.tools.diagnosis.watching.examined import ExaminedLoop, refuse_compiled_loops
+from dali_pipes.tools.diagnosis.watching.kept_files import KeptFiles
 from dali_pipes.tools.diagnosis.watching.loops import Loop
 from dali_pipes.tools.diagnosis.watching.own_work import OwnWork
 
@@ -62,11 +63,15 @@ class Watch:
 
     Attributes:
         examined: the loop that trains; None: it has not been found yet.
+        files: keeps those of the program.
     """
 
     def __init__(self, job: dict[str, Any], answers: Answers):
         self._job, self.answers, self.own_work = job, answers, OwnWork()
         self.examined: ExaminedLoop | None = None
+        self.files = KeptFiles(
+            Path(job["aside"]), lambda: self.examined is not None and not self.own_work.is_mine
+        )
 
         self._start = job["start"]
         self._loops: dict[tuple[int, str], Loop] = {}
@@ -246,6 +251,7 @@ class Watch:
                 self._job,
                 self.answers,
                 self.own_work,
+                self.files,
                 loader=iterator.loader,
                 loop=loop,
                 every_step=iterator.taken == 0,

@@ -32,7 +32,7 @@ def main() -> None:
     """Runs the program in this process, until its loop has been measured or it has ended.
 
     The first word is the job as JSON: pipe, dump, start, program (its words), module, seconds,
-    rounds, cold, width.
+    rounds, cold, width, aside (an empty folder).
     """
     job = json.loads(sys.argv[1])
     # the program's own children must not hold the pipe open
@@ -45,6 +45,7 @@ def main() -> None:
     # faulthandler writes where the program is
     dump = open(job["dump"], "w")  # noqa: SIM115
     faulthandler.register(LIMIT_SIGNAL, file=dump, all_threads=False, chain=True)
+    watch.files.install()
     install_hooks(list_hooks(watch))
 
     try:

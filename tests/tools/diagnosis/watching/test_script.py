@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -71,6 +72,35 @@ def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose, tm
         and str(file) in ended.stderr
     )
     assert result["provenance"]["overrides"] == ["seconds=0.1", "rounds=1", "out=kept"]
+
+
+@pytest.mark.slow
+def test_checkpoints_of_the_loop_stay_as_they_were_and_the_report_says_so(diagnose, tmp_path):
+    saves = (
+        "save_file({{'w': model.weight}}, 'w.safetensors')",
+        "os.path.exists('w.pt') and os.replace('w.pt', 'w-1.pt')",
+        "save(model, 'tmp.pt'); os.replace('tmp.pt', 'w.pt')",
+        "open('log', 'a').write('a step\\n')",
+        "save(model, 'other.pt')",
+    )
+    start = "import os\nfrom torch import save\nfrom safetensors.torch import save_file\n"
+    loop = f"for (x,) in loader:\n    {STEP}\n    " + "\n    ".join(saves)
+    ended = diagnose(loop.replace("{{", "{").replace("}}", "}"), program=start + PROGRAM)
+    assert ended.returncode == 0, ended.stderr
+
+    # the first step was the program's own, before its loop was found
+    assert (tmp_path / "log").read_text() == "a step\n"
+    result = json.loads(ended.stdout)
+    assert [Path(each).name for each in result["files_kept"]] == [
+        "log",
+        "other.pt",
+        "tmp.pt",
+        "w-1.pt",
+        "w.pt",
+        "w.safetensors",
+    ]
+    assert not result["files_made"] and not (tmp_path / "w-1.pt").exists()
+    assert "Held back while the loop was measured" in ended.stderr
 
 
 @pytest.mark.slow
