@@ -5,30 +5,38 @@ has a function for each and `conf` its options; `hydra` composes them and calls 
 are imported late, so that a broken installation ends in one line too.
 """
 
-import os
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
 
 from dali_pipes.cli.broken_installation import importing
+from dali_pipes.cli.streams import LastingStream, open_closed_streams
 
 
 def main() -> None:
     """dali-pipes JOB [OPTION=VALUE …]
 
-    When a reader such as `| head` closes the pipe, the program ends as others do, with SIGPIPE's
-    status and no message.
+    When a reader such as `| head` closes the pipe, the job goes on to its end; then the program
+    ends with the status of SIGPIPE and no message.
     """
-    with importing():
-        from dali_pipes.cli import command
+    open_closed_streams()
+    out: Any = LastingStream(sys.stdout)
+    errors: Any = LastingStream(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(errors):
+        with importing():
+            from dali_pipes.cli import command
+            from dali_pipes.cli.messages import stop
 
-    try:
-        command.main()
-        # here, since at exit Python would report a closed pipe or a full disk itself
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # what is left in the buffer goes nowhere, or Python's flush at exit would fail again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)  # 128 + SIGPIPE
-    except OSError as error:  # stdout on a full disk; jobs explain errors of their own files
-        from dali_pipes.cli.messages import explain_file_error, stop
+        try:
+            command.main()
+        except SystemExit as end:
+            if end.code:
+                raise
 
-        stop(explain_file_error(error))
+        # here, since at exit Python would report an error itself
+        out.flush()
+        if isinstance(out.lost, BrokenPipeError):
+            sys.exit(141)  # 128 + SIGPIPE
+        if out.lost:
+            reason = str(out.lost.strerror).lower()
+            stop(f"what was printed could not be written to stdout: {reason}")

@@ -1,7 +1,5 @@
 """How a program ends: in one line, also for a full disk."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -49,18 +47,3 @@ def test_a_file_that_cannot_be_written_has_the_users_name_for_it(tmp_path):
     ):
         pass
     assert messages.explain_file_error(raised.value) == "/proc/x.arrow: no such file or directory"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("word", ["--version", "--help"])
-def test_a_full_disk_behind_stdout_is_one_line(word):
-    with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-m", "dali_pipes.cli", word],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    assert ended.returncode == 2 and ended.stderr.splitlines() == [
-        "error: a file could not be written: no space left on device; free some, or write elsewhere"
-    ]

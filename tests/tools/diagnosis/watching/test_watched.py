@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -183,6 +184,7 @@ def watch(server, tmp_path):
             "start": time.time(),
             "dump": str(tmp_path / "dump"),
             "folder": str(tmp_path),
+            "aside": tempfile.mkdtemp(dir=tmp_path),
         } | options
         print(json.dumps(job), file=server.stdin, flush=True)
         answer = json.loads(server.stdout.readline())
