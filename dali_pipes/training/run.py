@@ -95,7 +95,6 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
 
     # rank 0 scans first, and the others find its cache
     train_images, val = on_all_ranks(fabric, lambda: open_both(config))
-    on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device))
 
     elsewhere = "hydra.sweep.dir=DIR" if folder else "out=DIR"
     # rank 0 chooses for all: the default name holds its clock's time
@@ -131,6 +130,8 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
         path = on_all_ranks(fabric, lambda: _find_checkpoint(config, folder, elsewhere))
         resumes = path is not None
         start = on_all_ranks(fabric, lambda: start_task(config, train_images, resumes))
+        network = start.task.network if isinstance(start.task, Supervised) else None
+        on_all_ranks(fabric, lambda: check_memory(config, train_images, fabric.device, network))
         with _explain_out_of_memory(folder, fabric):
             trainer = Trainer(config, fabric, start.task, images, val, folder)
         on_all_ranks(fabric, lambda: _check_search(trainer.monitor, search))

@@ -138,7 +138,7 @@ def test_running_out_of_memory_is_reported_with_a_snapshot(
     fraction, image_folder, tmp_path, monkeypatch
 ):
     """Wherever it happens: where the network is built, where the optimizer is, in a step."""
-    monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda config, images, device: None)
+    monkeypatch.setattr("dali_pipes.training.run.check_memory", lambda *_: None)
     torch.cuda.set_per_process_memory_fraction(fraction)
     options = {
         "data": DataConfig(train=str(image_folder), val=str(image_folder)),

@@ -42,7 +42,6 @@ from dali_pipes.training.network.build import (
     check_size,
     refuse_training_options,
 )
-from dali_pipes.training.network.memory import check_memory
 from dali_pipes.training.tasks.build import name_task
 
 console = Console(stderr=True)
@@ -80,22 +79,19 @@ def diagnose(config: DiagnoseConfig) -> None:
     images = open_images(config.data, "train")
     name_task(config, images, config.data.source("train"))
     manifest = sample_images(images, config.images, config.seed)
-    # before anything is measured, and for all the programs
-    check_memory(
-        config, manifest, torch.device("cuda" if torch.cuda.is_available() else "cpu"), config.corun
-    )
-    warm_page_cache(manifest)
-
-    folder = make_run_folder(Path(config.out or "runs/diagnose"))
     # a small set is repeated, so that a span does not end with it
     epoch = repeat_epoch(manifest)
-    epoch.save(folder / "manifest.parquet")
     files = [
         Path(extent.file)
         for extent in sorted({manifest.extent(sample_id) for sample_id in range(len(manifest))})
     ]
-
     program = ConfiguredProgram(config, epoch, files, images.bytes_in_all)
+    # before anything is measured, and for all the programs
+    program.check_memory(config.corun)
+    warm_page_cache(manifest)
+
+    folder = make_run_folder(Path(config.out or "runs/diagnose"))
+    epoch.save(folder / "manifest.parquet")
     budget = ProbeBudget(
         config.rounds, config.seconds, config.verify_pairs if config.verify else 0, config.cold
     )

@@ -19,13 +19,14 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused_of_dali
 from dali_pipes.system.memory import GIB, Need, check_fits, free_memory
 from dali_pipes.training.config import TrainConfig
-from dali_pipes.training.network.build import build_network, find_head
-from dali_pipes.training.network.freezing import freeze
-from dali_pipes.training.tasks.build import count_outputs
 
 
 def check_memory(
-    config: TrainConfig, images: Manifest, device: torch.device, programs: int = 1
+    config: TrainConfig,
+    images: Manifest,
+    device: torch.device,
+    network: nn.Module | None,
+    programs: int = 1,
 ) -> None:
     """Checks that the memory a run needs at least is free.
 
@@ -33,6 +34,8 @@ def check_memory(
 
     Args:
         device: the one that is trained on.
+        network: with the weights that are trained; None: of a task of the user's, whose needs are
+            known when it runs.
         programs: how many such runs there are at once on this machine.
 
     Raises:
@@ -47,27 +50,24 @@ def check_memory(
             device,
         )
     )
-    if not config.function:  # what such a task needs is known when it runs
-        needs += _task_needs(config, images)
+    if network:
+        needs += _network_needs(config, network)
     # the ranks of a machine share its memory
     check_fits(needs, free_memory(programs * int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
-def _task_needs(config: TrainConfig, images: Manifest) -> Iterator[Need]:
-    outputs = count_outputs(images)
-    module = build_network(config.model, outputs, config.transform.channels)
-    freeze(module, config.model.freeze, find_head(module, outputs))
+def _network_needs(config: TrainConfig, network: nn.Module) -> Iterator[Need]:
     states = 2 if config.optimizer.name in ("adamw", "lamb") else int(config.optimizer.momentum > 0)
     # a compiled network keeps what its compiler chooses, which nobody knows beforehand
     kept = (
         0
         if config.model.compile
         else saved_bytes(
-            module, config.batch_size, config.transform.largest_shape, config.transform.channels
+            network, config.batch_size, config.transform.largest_shape, config.transform.channels
         )
     )
     kept //= 1 if config.precision == "fp32" else 2  # fp32 was measured
-    return model_needs(module, states, config.ema_decay is not None, config.batch_size, kept)
+    return model_needs(network, states, config.ema_decay is not None, config.batch_size, kept)
 
 
 def model_needs(

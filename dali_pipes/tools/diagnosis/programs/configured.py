@@ -8,6 +8,7 @@ configurations that are worth a try for a verdict.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -34,6 +35,7 @@ from dali_pipes.training.network.memory import check_memory
 from dali_pipes.training.optimizing.recipe import build_ema, build_mixing, build_optimizer
 from dali_pipes.training.step import Forward, Readback, TrainStep
 from dali_pipes.training.tasks.start import start_task
+from dali_pipes.training.tasks.task import Task
 
 OTHER_PIXELS = "pixels differ a little: docs/pixels.md"
 # verdicts that less CPU time for each image would change
@@ -54,10 +56,16 @@ class ConfiguredProgram(TrainingProgram):
         manifest: the images; repeated, so that a span does not end with them.
         files: the file of each of these images, counted once; those in one shard have the same.
         data_bytes: of the whole data set, which these images may be a part of.
+        task: what is trained, with the weights of the start; None: as `config` has it.
     """
 
     def __init__(
-        self, config: TrainConfig, manifest: Manifest, files: Sequence[Path], data_bytes: int = 0
+        self,
+        config: TrainConfig,
+        manifest: Manifest,
+        files: Sequence[Path],
+        data_bytes: int = 0,
+        task: Task | None = None,
     ):
         self.config, self.manifest, self.paths, self.data_bytes = (
             config,
@@ -70,12 +78,24 @@ class ConfiguredProgram(TrainingProgram):
         self.workers, self.burst, self.in_flight = config.loader.on_cores().concurrency
         self.works_beside = self.in_flight > 0
         self._fabric = launch(config.precision)
+        self._task = task or start_task(config, manifest).task
+
+    def check_memory(self, programs: int = 1) -> None:
+        """Checks that the memory which this program needs is free.
+
+        Args:
+            programs: how many run at once on this machine.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        check_memory(self.config, self.manifest, self._fabric.device, self._task.network, programs)
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         config = self.config
         # a changed configuration may need more memory than the one that was checked at the start
-        check_memory(config, self.manifest, self._fabric.device)
+        self.check_memory()
 
         with build_loader(
             self.manifest,
@@ -95,8 +115,9 @@ class ConfiguredProgram(TrainingProgram):
 
     def step(self) -> Step:
         config, fabric = self.config, self._fabric
-        # each changed program begins with the same weights
-        task = start_task(config, self.manifest).task.to(fabric.device)
+        # each program begins with the same weights and draws
+        torch.manual_seed(config.seed)
+        task = deepcopy(self._task).to(fabric.device)
         ema = build_ema(config, task)
         if config.model.compile:
             task.compile()
@@ -134,10 +155,9 @@ class ConfiguredProgram(TrainingProgram):
         return propose(self, verdict)
 
     def changed(self, **options: Any) -> "ConfiguredProgram":
-        """Returns the same program with other options of TrainConfig."""
-        return ConfiguredProgram(
-            replace(self.config, **options), self.manifest, self.paths, self.data_bytes
-        )
+        """Returns the same program with other options of TrainConfig, but for those of the task."""
+        config = replace(self.config, **options)
+        return ConfiguredProgram(config, self.manifest, self.paths, self.data_bytes, self._task)
 
     def _time_images(self, batch: Batch) -> list[tuple[str, float]]:
         """Returns the seconds that reading and decoding take for each image of the batch, alone,
