@@ -4,16 +4,17 @@ Training uses `open_images`; measurements also repeat, draw or read the images b
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dali_pipes.data.config import DataConfig
+from dali_pipes.data.config import MISSING, DataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import refuse_target_images
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.progress import track
@@ -48,12 +49,7 @@ def open_images(
             f"{source}: the demo set is not there; dali-pipes demo out={data.root} makes it"
         )
 
-    images, masks = (
-        (data.train_images, data.train_masks)
-        if split == "train"
-        else (data.val_images, data.val_masks)
-    )
-
+    images, masks = _beside(data, split)
     if masks:
         if Path(source).is_file():
             raise ConfigError(
@@ -61,6 +57,7 @@ def open_images(
                 f"is a file; leave out data.{split}_masks "
                 "(data.targets.mask names a table's column of masks)"
             )
+        data = _keep_taken(data, split)
         refuse_target_images(source, data.targets)
         # a scan of masks is not cached
         options.pop("unchanged", None)
@@ -72,6 +69,7 @@ def open_images(
         options |= {"annotated": data.targets.annotated}
         manifest = Manifest.from_masks(source, masks, **options)
     else:
+        data = _keep_taken(data, split)
         table = {field.name: getattr(data, field.name) for field in fields(TableOptions)}
         options |= table | {"targets": data.targets, "images": images}
         # in a configuration, [] stands for None
@@ -93,6 +91,52 @@ def open_images(
             f"data.filter={data.filter!r}: none of the {len(manifest):,} images in {source} matches"
         )
     return subset
+
+
+def _beside(data: DataConfig, split: str) -> tuple[str | None, str | None]:
+    """Returns the folders of the images and of the masks that a split names."""
+    if split == "train":
+        return data.train_images, data.train_masks
+    return data.val_images, data.val_masks
+
+
+def _keep_taken(data: DataConfig, split: str) -> DataConfig:
+    """Returns the options that the source of a split takes; the others, which the source of the
+    other split takes, have their defaults.
+
+    Raises:
+        ConfigError: an option changes nothing in either.
+    """
+    untaken = _list_untaken(data, split)
+    other = "val" if split == "train" else "train"
+    by_none = untaken
+    if untaken and (getattr(data, other) or data.root):
+        by_none = {name: why for name, why in untaken.items() if name in _list_untaken(data, other)}
+    refuse_untaken(by_none, "data.")
+
+    usual = DataConfig()
+    own = {name: getattr(usual, name) for name in untaken if not name.startswith("targets.")}
+    of_targets = {
+        name: getattr(usual.targets, name)
+        for option in untaken
+        if (name := option.removeprefix("targets.")) != option
+    }
+    return replace(data, **own, targets=replace(data.targets, **of_targets))
+
+
+def _list_untaken(data: DataConfig, split: str) -> dict[str, str]:
+    """Returns the options that the source of a split does not take, and why."""
+    images, masks = _beside(data, split)
+    table = TableOptions(
+        **{field.name: getattr(data, field.name) for field in fields(TableOptions)}
+    )
+    missing = data.missing if data.missing != MISSING[0] else None
+    given = list_given(table, data.targets, classes=data.classes, missing=missing)
+    source, kind = data.source(split), "masks" if masks else None
+    if images:
+        # no option of both splits
+        refuse_untaken(list_untaken(source, {"images": images}, kind), f"data.{split}_")
+    return list_untaken(source, given, kind)
 
 
 def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:

@@ -25,6 +25,7 @@ from dali_pipes.data.sources.shards import (
     is_shard,
 )
 from dali_pipes.data.sources.tables import read_table
+from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.table_options import TableOptions
 
 
@@ -112,6 +113,7 @@ def open_source(
         strict: an image or an object that is left out is an error, of a saved manifest too.
 
     Raises:
+        ConfigError: an option would change nothing, since sources of this kind do not take it.
         ManifestError: as `scan`, `from_table`, `from_coco` or `load`.
         OmissionError: `strict`, and something is left out.
     """
@@ -153,6 +155,15 @@ def _read_index(request: Request) -> ImageTable | None:
     asked = note_reading(request.targets, request.with_labels, request.table, request.bits)
     indexed = read_index(str(source), asked)
     return finish(indexed, request.classes, request.strict) if indexed else None
+
+
+def _refuse_untaken(request: Request) -> None:
+    if request.kind == "table":
+        return  # `read_table` does the same
+    given = list_given(
+        request.table, request.targets, images=request.images, classes=request.classes
+    )
+    refuse_untaken(list_untaken(request.source, given))
 
 
 def _read_manifest(request: Request) -> ImageTable | None:
@@ -198,6 +209,7 @@ def _read_images(request: Request) -> ImageTable:
 READERS: tuple[Callable[[Request], ImageTable | None], ...] = (
     _refuse_other_layouts,
     _read_index,
+    _refuse_untaken,
     _read_manifest,
     _read_coco,
     _read_table,

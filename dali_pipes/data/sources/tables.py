@@ -27,6 +27,7 @@ from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.listed_files import read_listed
 from dali_pipes.data.sources.rows.mask_files import check_mask_files, check_target_images
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
+from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table.schema import replace_column
 from dali_pipes.data.table_options import TableOptions
@@ -85,12 +86,14 @@ def read_table(
     are kept. A row without a label, or whose file is not there, is one of the `problems`.
 
     Raises:
+        ConfigError: an option would change nothing, since such a table does not take it.
         ManifestError: no such table, its labels make no sense, no row has a label or a file, or
             no object can be used.
         OmissionError: `strict`, and something is left out.
     """
     options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
     check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
+    _refuse_untaken(file, options, targets, root)
     folder = Path(os.path.abspath(root or Path(file).parent))
     place, names, table = scan_table(absolute(file), folder, options, check)
 
@@ -104,6 +107,17 @@ def read_table(
     images = add_targets(images, file, check)
 
     return finish(images, classes, strict)
+
+
+def _refuse_untaken(
+    file: str | Path, options: TableOptions, targets: Targets, root: str | Path | None
+) -> None:
+    given = list_given(options, targets, images=root)
+    refuse_untaken(list_untaken(file, given, kind="table"))
+    of_paths = given.keys() & {"images", "path_column"}
+    if of_paths and embedded_files(absolute(file), options.path_column):
+        why = f"{file} holds the images themselves"
+        refuse_untaken(dict.fromkeys(of_paths, why))
 
 
 def scan_table(
