@@ -3,9 +3,10 @@
 #   bash scripts/test.sh                # lint, types, the book, and the quick tests of everything users rely on: minutes
 #   bash scripts/test.sh -k plan        # only pytest, with these arguments, in one process; -n logical takes all cores
 #   bash scripts/test.sh book           # only the book of docs/, into book/
-#   bash scripts/test.sh all            # with what is slow by nature: whole programs, pages in a browser, SLURM, the container image,
-#                                         planted causes; and newest
+#   bash scripts/test.sh all            # with what is slow by nature: whole programs, pages in a browser, SLURM, planted causes; and
+#                                         image and newest, if what they depend on has changed since they last passed
 #   bash scripts/test.sh release        # by hand, before a release: all, the dry run of gpu_check, and each of the following
+#   bash scripts/test.sh image          # builds and runs the container image
 #   bash scripts/test.sh cu13           # the contracts on the packages of requirements/dev-cu13.txt, in .venv-cu13
 #   bash scripts/test.sh dali24         # likewise: DALI 2.4 with nvImageCodec 0.9
 #   bash scripts/test.sh newest         # likewise: the newest PyTorch, DALI, CuPy and the libraries that people train with
@@ -45,7 +46,10 @@ use() {
 
 contracts() (
   use "dev-$1" && step pytest "${CONTRACTS[@]}" || return
-  [[ $1 == newest ]] && return  # the simulated GPU refuses versions that it was not tried with
+  if [[ $1 == newest ]]; then
+    note_passed newest
+    return  # the simulated GPU refuses versions that it was not tried with
+  fi
   # nvImageCodec 0.9, which DALI 2.4 has, is refused regions
   [[ $1 == dali24 ]] && SIMULATED_CONTRACTS+=(-k "not regions and not kernels_make")
   simulated "${SIMULATED_CONTRACTS[@]}" -m "needs_cuda and not gpu_pixels and not slow and not alone and not release"
@@ -85,10 +89,40 @@ beside() {
   return $status
 }
 
+# What the checks that take many minutes depend on.
+depends() {
+  case $1 in
+    image) echo Dockerfile .dockerignore requirements/{train,build,uv}.txt scripts/container tests/container ;;
+    newest) echo requirements/dev-newest.txt dali_pipes/backends ;;
+  esac
+}
+
+hash_of() {
+  find $(depends "$1") -type f -not -path "*/__pycache__/*" | LC_ALL=C sort | xargs sha256sum | sha256sum
+}
+
+# Whether a check is due: tests/checked has the hash of the files with which it last passed.
+is_due() {
+  [[ -n ${RELEASE:-} || $(hash_of "$1") != "$(cat "tests/checked/$1" 2>/dev/null)" ]] && return
+  echo "$1: nothing that it depends on has changed since it last passed"
+  return 1
+}
+
+note_passed() { hash_of "$1" >"tests/checked/$1"; }
+
+# Its tests are skipped where there is no room or no engine, and then nothing has passed.
+image() {
+  local log
+  log=$(mktemp)
+  step pytest -n 0 -m "container and not release" $(files_with container) | tee "$log"
+  [[ ${PIPESTATUS[0]} == 0 ]] || return
+  grep -q " skipped" "$log" || note_passed image
+}
+
 # These wait for the disk: the image writes 30 GB to it, and the environment 9 GB.
 image_and_newest() {
-  step pytest -n 0 -m "container and not release" $(files_with container)
-  setup dev-newest
+  if is_due image; then image || return; fi
+  if is_due newest; then setup dev-newest; fi
 }
 
 SIMULATED="needs_cuda and not gpu_pixels and not release"
@@ -105,7 +139,8 @@ simulated_memory() {
 }
 
 simulated_and_newest() {
-  simulated -m "$SIMULATED and not alone" && contracts newest
+  simulated --few 2 -m "$SIMULATED and not alone" || return
+  if is_due newest; then contracts newest; fi
 }
 
 # The files of tests with a mark: importing all others takes half a minute.
@@ -124,6 +159,7 @@ all() {
 }
 
 release() {
+  export RELEASE=1
   all
   step pytest -m release
   for variant in "${VARIANTS[@]}"; do contracts "$variant"; done
@@ -131,6 +167,7 @@ release() {
 
 case ${1:-} in
   cu13 | dali24 | newest | python3.*) contracts "$1" ;;
+  image) use dev && image ;;
   all | release | book) use dev && "$1" ;;
   "") use dev && beside book lint && step pytest --few 2 && simulated_soon ;;
   *) use dev && pytest -n 0 "$@" ;;

@@ -172,48 +172,50 @@ def test_strings_that_name_modules_are_seen(code, found):
     assert [each for each in names if each != "dali_pipes.system"] == found
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name)
-def test_only_a_few_modules_import_what_a_string_names(module):
-    if name(module) in IMPORTERS:
-        return
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.Call):
-            function = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if function in ("import_module", "__import__"):
-                (path,) = node.args
-                assert isinstance(path, ast.Constant), (
-                    f"{name(module)}: {ast.unparse(node)}; name the module, or add a reason"
+def test_only_a_few_modules_import_what_a_string_names():
+    for module in MODULES:
+        if name(module) in IMPORTERS:
+            continue
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Call):
+                function = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if function in ("import_module", "__import__"):
+                    (path,) = node.args
+                    assert isinstance(path, ast.Constant), (
+                        f"{name(module)}: {ast.unparse(node)}; name the module, or add a reason"
+                    )
+
+
+def test_no_class_of_the_package_is_hidden_as_any():
+    for module in MODULES:
+        for node in ast.parse(module.read_text()).body:
+            if isinstance(node, ast.Assign) and getattr(node.value, "id", "") == "Any":
+                hidden = {each.id for each in node.targets if isinstance(each, ast.Name)}
+                assert not hidden, (
+                    f"{name(module)}: {hidden} stand for classes, which hides an import"
                 )
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name)
-def test_no_class_of_the_package_is_hidden_as_any(module):
-    for node in ast.parse(module.read_text()).body:
-        if isinstance(node, ast.Assign) and getattr(node.value, "id", "") == "Any":
-            hidden = {each.id for each in node.targets if isinstance(each, ast.Name)}
-            assert not hidden, f"{name(module)}: {hidden} stand for classes, which hides an import"
+def test_libraries_stay_in_their_place():
+    for module in MODULES:
+        for imported in imports(module):
+            library = imported.split(".")[0]
+            assert name(module) in LIBRARIES.get(library, {name(module)}), (
+                f"{name(module)} imports {imported}"
+            )
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name)
-def test_libraries_stay_in_their_place(module):
-    for imported in imports(module):
-        library = imported.split(".")[0]
-        assert name(module) in LIBRARIES.get(library, {name(module)}), (
-            f"{name(module)} imports {imported}"
-        )
-
-
-@pytest.mark.parametrize("module", MODULES, ids=name)
-def test_imports_only_go_down(module):
-    floor = module.relative_to(PACKAGE).with_suffix("").parts[0]
-    if floor == "__init__":
-        return
-    below = FLOORS[: FLOORS.index(floor) + 1]
-    for imported in imports(module):
-        # the package's own table imports from all floors
-        assert imported != "dali_pipes", f"{name(module)} imports the whole package"
-        if imported.startswith("dali_pipes."):
-            assert floor_of(imported) in below, f"{name(module)} imports {imported}"
+def test_imports_only_go_down():
+    for module in MODULES:
+        floor = module.relative_to(PACKAGE).with_suffix("").parts[0]
+        if floor == "__init__":
+            continue
+        below = FLOORS[: FLOORS.index(floor) + 1]
+        for imported in imports(module):
+            # the package's own table imports from all floors
+            assert imported != "dali_pipes", f"{name(module)} imports the whole package"
+            if imported.startswith("dali_pipes."):
+                assert floor_of(imported) in below, f"{name(module)} imports {imported}"
 
 
 def test_no_imports_go_in_circles():
@@ -228,14 +230,14 @@ def test_the_plan_starts_no_threads():
         assert not {"threading", "concurrent.futures", "multiprocessing"} & {*imports(module)}
 
 
-@pytest.mark.parametrize("module", sorted((PACKAGE / "tools").rglob("*.py")), ids=name)
-def test_tools_do_not_know_each_other(module):
+def test_tools_do_not_know_each_other():
     """They all know `drawing`, which makes their pages, and which knows none of them."""
-    own = module.relative_to(PACKAGE / "tools").with_suffix("").parts[0]
-    for imported in imports(module):
-        if imported.startswith("dali_pipes.tools."):
-            known = imported.split(".")[2]
-            assert known in {own, "drawing"}, f"{name(module)} imports {imported}"
+    for module in sorted((PACKAGE / "tools").rglob("*.py")):
+        own = module.relative_to(PACKAGE / "tools").with_suffix("").parts[0]
+        for imported in imports(module):
+            if imported.startswith("dali_pipes.tools."):
+                known = imported.split(".")[2]
+                assert known in {own, "drawing"}, f"{name(module)} imports {imported}"
 
 
 def test_the_house_has_few_rooms():

@@ -94,7 +94,7 @@ def rows(folder):
     [
         pytest.param("detection", 3, 0.9, marks=pytest.mark.slow),
         pytest.param("segmentation", 2, 0.9, marks=pytest.mark.slow),
-        ("clip", 3, 0.8),
+        pytest.param("clip", 3, 0.8, marks=pytest.mark.slow),
     ],
 )
 def test_a_task_of_an_example_learns(command, demo, tmp_path, name, epochs, share):
@@ -112,7 +112,17 @@ def test_a_task_of_an_example_learns(command, demo, tmp_path, name, epochs, shar
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["detection", "segmentation", "clip", "simclr"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "segmentation",
+        # the same mechanism, for a minute each
+        *(
+            pytest.param(name, marks=pytest.mark.release)
+            for name in ("detection", "clip", "simclr")
+        ),
+    ],
+)
 def test_a_task_killed_in_mid_epoch_ends_as_if_never_killed(demo, tmp_path, name):
     """With -9: bit for bit, in the same number of threads."""
     command = [sys.executable, "-m", "dali_pipes.cli", "train", *options_of(name, demo)]

@@ -79,7 +79,7 @@ def assert_equal(one, other, mean=0.0):
             assert left == right
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.release)])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_are_the_same_on_both_backends_with_workers(files, program, workers):
     dataset = PROGRAMS[program](*files)
@@ -107,7 +107,7 @@ def test_a_batch_has_the_old_structure(files, program):
             assert (left.dtype, left.shape) == (right.dtype, right.shape)
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.release)])
 def test_ranks_share_what_one_process_loads(files, ranks):
     dataset, options = Triplet(*files), {"drop_last": False}
     whole = batches(convert(old(dataset, 6, **options), rank=dp.Rank()), epochs=2)
@@ -142,7 +142,7 @@ def test_a_resume_goes_on_anywhere(files):
         assert_equal(one, other, mean=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_killed_and_resumed_on_another_backend(files, tmp_path):
     program = Path(__file__).with_name("every_epoch_run.py")
     compare_killed(program, files[0][0].parent, tmp_path, white=1)
@@ -151,7 +151,7 @@ def test_killed_and_resumed_on_another_backend(files, tmp_path):
 # distributions
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_partners_and_values_are_distributed_as_they_were(files):
     """What is drawn in 300 epochs of the old and of the new loader, by the test of χ²."""
 

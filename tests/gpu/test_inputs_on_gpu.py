@@ -56,6 +56,7 @@ def pixels(folder, config, exif="ignore"):
             return str(error)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("odd", ODD)
 def test_an_odd_image_is_delivered_or_named(child, tmp_path, odd, name):

@@ -251,19 +251,24 @@ STARTED = {
 @pytest.mark.parametrize(
     ("loader", "moment", "number"),
     [
-        ("fork", "steps", signal.SIGTERM),
-        ("fork", "steps", signal.SIGINT),
-        ("fork", "steps", signal.SIGUSR1),
         ("fork", "start", signal.SIGTERM),
         ("fork", "evaluation", signal.SIGTERM),
-        ("fork", "checkpoint", signal.SIGTERM),
         ("spawn", "steps", signal.SIGTERM),
-        ("spawn", "start", signal.SIGTERM),
-        ("spawn", "start", signal.SIGUSR2),
         ("forkserver", "start", signal.SIGINT),
-        ("forkserver", "steps", signal.SIGTERM),
-        ("dali", "evaluation", signal.SIGINT),
-        ("dali", "steps", signal.SIGTERM),
+        *(
+            pytest.param(*each, marks=pytest.mark.release)  # 20 s each
+            for each in (
+                ("fork", "steps", signal.SIGTERM),
+                ("fork", "steps", signal.SIGINT),
+                ("fork", "steps", signal.SIGUSR1),
+                ("fork", "checkpoint", signal.SIGTERM),
+                ("spawn", "start", signal.SIGTERM),
+                ("spawn", "start", signal.SIGUSR2),
+                ("forkserver", "steps", signal.SIGTERM),
+                ("dali", "evaluation", signal.SIGINT),
+                ("dali", "steps", signal.SIGTERM),
+            )
+        ),
     ],
 )
 def test_a_signal_to_all_processes_saves(start, tmp_path, loader, moment, number):

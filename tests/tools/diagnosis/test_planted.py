@@ -54,6 +54,8 @@ def in_memory():
 
 
 # cause: loader and step, what else is done, the verdict
+# the others take minutes, and run before a release
+IN_ALL = ("one worker", "all cores decode", "blocking step", "tiny batches")
 PLANTED = {
     "slow storage": (
         lambda: (loader(Samples(sleep=0.01)), computing(0.001)),
@@ -141,7 +143,13 @@ def test_beside_other_programs_one_thread_is_faster_than_two_that_wait_for_each_
     assert one_thread.predicted.estimate > 1
 
 
-@pytest.mark.parametrize("cause", PLANTED)
+@pytest.mark.parametrize(
+    "cause",
+    [
+        cause if cause in IN_ALL else pytest.param(cause, marks=pytest.mark.release)
+        for cause in PLANTED
+    ],
+)
 def test_a_planted_cause_is_found(cause):
     """On a machine that something else disturbs, as its own figures announce, there is another
     cause, and on one that changes its pace between the rounds they do not agree: it is looked at
