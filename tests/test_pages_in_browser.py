@@ -18,11 +18,9 @@ from browser import (  # noqa: F401  browser is a fixture
     leave_out,
 )
 from later import later
-from made_up_runs import made_result, save_benchmark, save_migration, save_sweep, save_training
+from made_up_runs import made_result, save_benchmark, save_migration
 
 benchmark = later("dali_pipes.tools.benchmark.page")
-training = later("dali_pipes.tools.training_page.page")
-sweep = later("dali_pipes.tools.training_page.sweep")
 DOCS = Path(__file__).parents[1] / "docs"
 BOOK = ("index", "from_torch", "diagnose", "api")
 # the first time on a machine, Chromium is installed
@@ -103,12 +101,6 @@ def pages(tmp_path_factory):
         if changes:
             save_migration(root / name)
         benchmark.write_page(root / name)
-    save_training(root / "training")
-    training.write_page(root / "training")
-    save_training(root / "many classes", classes=60)
-    training.write_page(root / "many classes")
-    save_sweep(root / "sweep")
-    sweep.write_sweep(root / "sweep")
 
     # the whole book takes several times as long
     chosen = ",".join(["README.md", *(f"{name}.md" for name in BOOK if name != "index")])

@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from made_up_runs import made_result, save_training
+from made_up_runs import made_result
 
 import dali_pipes as dp
 from dali_pipes.data.shards.store_requests import request_once
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.files import read_yaml
 from dali_pipes.tools.benchmark.compare import draw
-from dali_pipes.tools.training_page.page import write_page
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.network.build import build_network
@@ -259,23 +258,6 @@ def test_a_result_names_no_code():
     Path("result.json").write_text(json.dumps(result))
     draw(Path("result.json"), Path("chart.svg"))
     assert Path("chart.svg").exists()
-
-
-@pytest.mark.parametrize("name", ["../outside.eps", "/outside.eps", "examples/0.eps"])
-def test_the_pictures_of_a_run_are_its_own_and_start_no_program(folder, monkeypatch, name):
-    save_training(run := folder / "run")
-    picture = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n%%EOF\n"
-    for file in (folder / "outside.eps", run / "examples/0.eps", run / "examples/outside.eps"):
-        file.write_bytes(picture)
-    rows = json.loads((run / "examples.json").read_text())
-    rows[0]["picture"] = name.replace("/outside", f"{folder}/outside", name.startswith("/"))
-    (run / "examples.json").write_text(json.dumps(rows))
-    started = []
-    monkeypatch.setattr("subprocess.check_call", lambda *given, **_: started.append(given))
-    monkeypatch.setattr("PIL.EpsImagePlugin.has_ghostscript", lambda: True)
-    with pytest.raises(OSError, match="cannot identify"):
-        write_page(run)
-    assert started == []
 
 
 def test_the_state_of_a_loader_names_no_code(thumbnails):

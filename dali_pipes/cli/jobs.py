@@ -39,8 +39,7 @@ def train(config: Any) -> float | None:
     """
     with _extra_for_training():
         from dali_pipes.system.stdout import say
-        from dali_pipes.tools.training_page.page import write_page
-        from dali_pipes.tools.training_page.sweep import write_sweep
+        from dali_pipes.training.log.sweep import write_sweep
         from dali_pipes.training.run import train
         from dali_pipes.training.trainer import TrainingError
 
@@ -49,7 +48,7 @@ def train(config: Any) -> float | None:
         folder = train(config, job_folder(), mode)
     except TrainingError as error:
         if mode is None:
-            # the page of the sweep names this run, too
+            # the table of the sweep names this run, too
             if sweep := sweep_folder():
                 write_sweep(sweep)
             raise
@@ -59,7 +58,6 @@ def train(config: Any) -> float | None:
     if folder is None:
         return None
 
-    say(console, f"The page of the run is {write_page(folder)}")
     if sweep := sweep_folder():
         say(console, write_sweep(sweep))
     if mode is None:

@@ -35,7 +35,6 @@ from dali_pipes.training.claim import Claim
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.data import left_out, open_both, open_untrained
 from dali_pipes.training.launch import all_gather, divide_cpus, launch, on_all_ranks
-from dali_pipes.training.log.examples import save_examples
 from dali_pipes.training.log.log import Log, describe
 from dali_pipes.training.log.loggers import check_loggers, open_loggers
 from dali_pipes.training.log.meter import summarize
@@ -178,8 +177,6 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
                 )
 
     if fabric.global_rank == 0:
-        if val is not None and isinstance(trainer.evaluated, Supervised):
-            save_examples(config, trainer.evaluated, val, fabric, folder)
         (folder / "summary.json").write_text(json.dumps(summary, indent=1))
         print_json(summary)
     return folder if fabric.global_rank == 0 else None

@@ -75,7 +75,6 @@ def test_a_run_that_measured_only_nan_is_the_worst_of_a_search(
 ):
     (tmp_path / "summary.json").write_text(json.dumps({"loss": 1.0}))
     monkeypatch.setattr("dali_pipes.training.run.train", lambda *_: tmp_path)
-    monkeypatch.setattr("dali_pipes.tools.training_page.page.write_page", lambda folder: folder)
     search(mode)
     assert jobs.train(None) == worst
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 PALETTE = Path(__file__).with_name("palette.css").read_text()
 # inches; about the width of the page's column, so that letters are as large as the page's
@@ -46,12 +45,6 @@ def standalone(chart: str) -> str:
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     style = f"<style>{PALETTE}text {{ font-family: system-ui, sans-serif !important; }}</style>"
     return re.sub(r"<svg([^>]*)>", rf"<svg {names}\1>{style}", chart, count=1)
-
-
-def count_along(axes: Axes, unit: str) -> None:
-    """Names the horizontal axis, with whole numbers even if there is only one."""
-    axes.set_xlabel(unit)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def svg(name: str, draw: Callable[[Axes], None], height: float) -> str:

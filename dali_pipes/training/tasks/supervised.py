@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +16,7 @@ from dali_pipes.training.tasks.task import BY_CLASS, CONFUSION, Measured, Task
 # Metrics make the host wait for the device at every update, so outputs are kept for them until they
 # are this many.
 _KEPT_BYTES = 1 << 28
-_CONFUSED = 100  # most classes of which the page of a run shows a matrix
+_CONFUSED = 100  # most classes of which a run counts how often each was found as another
 _BINS = 15  # of confidence, as in the paper
 
 
@@ -72,20 +72,6 @@ class Supervised(Task):
     def _outputs(self, network: nn.Module, batch: Batch) -> Tensor:
         outputs: Tensor = network(batch.images.float())
         return outputs
-
-    def describe(self, batch: Batch, classes: Sequence[str]) -> list[dict[str, Any]]:
-        """What the network says of each image of a batch, in words.
-
-        Returns:
-            Of each: "truth" and "found" as text, and "right"; None: nothing is right or wrong.
-        """
-        outputs = self._outputs(self._network, batch).float()
-        return self._describe(outputs, batch.labels, classes)
-
-    @abstractmethod
-    def _describe(
-        self, outputs: Tensor, labels: Tensor, classes: Sequence[str]
-    ) -> list[dict[str, Any]]: ...
 
     @abstractmethod
     def _list_metrics(self, outputs: int) -> dict[str, Any]:
@@ -144,20 +130,6 @@ class Classification(Supervised):
     def _to_metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return outputs.softmax(1), labels
 
-    def _describe(
-        self, outputs: Tensor, labels: Tensor, classes: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        best = outputs.softmax(1).max(1)
-        triples = zip(labels.tolist(), best.indices.tolist(), best.values.tolist(), strict=True)
-        return [
-            {
-                "truth": classes[truth],
-                "found": f"{classes[found]} {share:.0%}",
-                "right": truth == found,
-            }
-            for truth, found, share in triples
-        ]
-
 
 class MultiLabel(Supervised):
     """Any number of classes for each image.
@@ -201,19 +173,6 @@ class MultiLabel(Supervised):
     def _to_metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return outputs.sigmoid(), labels.long()
 
-    def _describe(
-        self, outputs: Tensor, labels: Tensor, classes: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        rows = []
-        for scores, truth in zip((outputs > 0).tolist(), labels.tolist(), strict=True):
-            names = [
-                [name for name, there in zip(classes, each, strict=True) if there]
-                for each in (truth, scores)
-            ]
-            true, found = (", ".join(each) or "none" for each in names)
-            rows.append({"truth": true, "found": found, "right": true == found})
-        return rows
-
 
 class Regression(Supervised):
     """One or several numbers for each image.
@@ -244,18 +203,6 @@ class Regression(Supervised):
 
     def _to_metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return outputs.double(), labels.double()
-
-    def _describe(
-        self, outputs: Tensor, labels: Tensor, classes: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        return [
-            {"truth": _numbers(truth), "found": _numbers(found), "right": None}
-            for truth, found in zip(labels, outputs, strict=True)
-        ]
-
-
-def _numbers(values: Tensor) -> str:
-    return ", ".join(f"{value:.4g}" for value in values.reshape(-1).tolist())
 
 
 SUPERVISED: Mapping[str, type[Supervised]] = {

@@ -122,6 +122,17 @@ def test_a_share_of_the_training_images_is_for_validation(config, run, image_fol
     assert evaluated["images"] == 11 and evaluated["top1"] == summary["top1"]
 
 
+def test_the_confusion_of_classes_counts_every_image(config, run, image_folder, tmp_path):
+    summary = run(config(epochs=1))
+    counts = rows(tmp_path / "run/confusion.csv")
+    names = [row.pop("class") for row in counts]
+    images = [(image_folder / name).rglob("*.*") for name in names]
+    of_classes = [sum(file.is_file() for file in each) for each in images]
+    assert [sum(map(int, row.values())) for row in counts] == of_classes and sum(of_classes) == 37
+    right = sum(int(row[name]) for name, row in zip(names, counts, strict=True))
+    assert right == round(37 * summary["top1"])
+
+
 @pytest.mark.slow
 def test_nothing_is_evaluated(config, run, image_folder, tmp_path):
     data = DataConfig(train=str(image_folder))

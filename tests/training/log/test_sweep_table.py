@@ -1,16 +1,15 @@
-"""A sweep's page compares the runs that have ended, and names those that have not."""
+"""A sweep's table compares the runs that have ended, and names those that have not."""
 
 import csv
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dali_pipes.tools.training_page.sweep import read_runs, write_sweep
+from dali_pipes.training.log.sweep import write_sweep
 
 
 def run(sweep, name, overrides, values=None, *, monitor="top1", mode="max", ended=True):
@@ -29,21 +28,6 @@ def run(sweep, name, overrides, values=None, *, monitor="top1", mode="max", ende
         summary |= {f"best_{monitor}": best, "best_epoch": values.index(best)}
         summary |= {"monitor": monitor, "monitor_mode": mode}
     (folder / "summary.json").write_text(json.dumps(summary))
-    (folder / "report.html").write_text("")
-
-
-def test_long_options_leave_the_legend_of_curves_to_the_names_of_runs(tmp_path):
-    """They would run out of the chart."""
-    for number in range(2):
-        run(tmp_path / "short", str(number), [f"seed={number}"], [0.1, 0.2])
-        long = [f"model.name=a_network_with_a_long_name_{number}", f"seed={number}"]
-        run(tmp_path / "long", str(number), long, [0.1, 0.2])
-    short, long = (
-        (write_sweep(tmp_path / name), (tmp_path / name / "report.html").read_text())[1]
-        for name in ("short", "long")
-    )
-    assert ">seed=1</text>" in short and ">run 1</text>" not in short
-    assert ">run 1</text>" in long and "a_long_name_1, seed=1</text>" not in long
 
 
 def table(sweep):
@@ -59,7 +43,7 @@ def test_the_best_is_first_and_named(tmp_path):
     run(tmp_path, "10", [*shared, "optimizer.lr=10"], [0.1], ended=False)
     said = write_sweep(tmp_path)
     assert said.startswith("optimizer.lr=0.1: top-1 55.0%, the best of 4 runs")
-    assert str(tmp_path / "report.html") in said
+    assert str(tmp_path / "sweep.csv") in said
     rows = table(tmp_path)
     assert [row["run"] for row in rows] == ["1", "0", "2", "10"]
     assert [*rows[0]][:3] == ["run", "best top1", "optimizer.lr"]
@@ -73,12 +57,6 @@ def test_the_best_is_first_and_named(tmp_path):
         "waiting": "25%",
     }
     assert rows[3]["in epoch"] == "not ended, 1 so far" and rows[3]["best top1"] == ""
-    page = (tmp_path / "report.html").read_text()
-    assert '<a href="1/report.html">1</a>' in page and 'href="10/' not in page
-    assert "epochs=3\nloader=dali_cpu" in page and "optimizer.lr=0.1" in page
-    # curves, and the values by the option, whose scale is logarithmic: 0.01 to 1
-    assert page.count("<figure><svg") == 2 and "10^{-2}" in page.replace("\\", "")
-    assert not re.search(r"(?:src|href)=[\"']?https?:", page)
 
 
 def test_what_is_better_is_what_the_runs_say(tmp_path):
@@ -117,9 +95,9 @@ def test_no_run_has_ended(tmp_path):
 
 @pytest.mark.slow
 def test_runs_that_end_at_the_same_time_are_all_in_the_table(tmp_path):
-    """Each writes the page after its own summary, as the jobs of a cluster do."""
-    program = "import sys; from pathlib import Path; import test_sweep_page as test\n"
-    program += "from dali_pipes.tools.training_page.sweep import write_sweep\n"
+    """Each writes the table after its own summary, as the jobs of a cluster do."""
+    program = "import sys; from pathlib import Path; import test_sweep_table as test\n"
+    program += "from dali_pipes.training.log.sweep import write_sweep\n"
     program += "sweep, number = Path(sys.argv[1]), sys.argv[2]; input()\n"
     program += "test.run(sweep, number, [f'seed={number}'], [0.5]); write_sweep(sweep)\n"
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
@@ -135,7 +113,7 @@ def test_runs_that_end_at_the_same_time_are_all_in_the_table(tmp_path):
         process.stdin.write(b"\n")
         process.stdin.close()
     assert [process.wait() for process in processes] == [0, 0, 0]
-    assert len(table(tmp_path)) == len(read_runs(tmp_path)) == 3
+    assert len(table(tmp_path)) == 3
     assert all(row["best top1"] for row in table(tmp_path))
 
 
@@ -143,3 +121,19 @@ def test_an_option_that_was_taken_away_is_an_option(tmp_path):
     run(tmp_path, "0", ["epochs=3", "~logger"], [0.5])
     run(tmp_path, "1", ["epochs=3"], [0.25])
     assert write_sweep(tmp_path).startswith("~logger: top-1 50.0%")
+
+
+def test_a_run_that_goes_on_from_another_folder_is_a_run(tmp_path):
+    """It has no config.yaml."""
+    for number in range(2):
+        run(tmp_path, str(number), [f"optimizer.lr={number + 1}"], [0.5 + 0.1 * number])
+    (tmp_path / "1/config.yaml").rename(tmp_path / "1/config_from_step_9.yaml")
+    assert write_sweep(tmp_path).startswith("optimizer.lr=2: top-1 60.0%, the best of 2 runs")
+    assert [row["run"] for row in table(tmp_path)] == ["1", "0"]
+
+
+def test_a_summary_without_a_run_does_not_keep_the_others_waiting(tmp_path):
+    run(tmp_path, "0", ["seed=0"], [0.5])
+    run(tmp_path, "1", ["seed=1"], [0.4])
+    (tmp_path / "1/config.yaml").unlink()
+    assert "the best of 1 run." in write_sweep(tmp_path)
