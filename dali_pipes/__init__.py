@@ -3,7 +3,6 @@
 The public names are those in `__all__`; a module is imported when one of its names is first used.
 """
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -99,11 +98,6 @@ _HOMES = (
 # The tables of samplings and of transforms, whose rows are public too. Their folders are imported
 # as a whole above, so that type checkers know each row.
 _TABLES = (("plan.sampling", "SAMPLINGS"), ("plan.transforms", "TRANSFORMS"))
-_ARMS = "measure.arms"  # what version 0.2 had among the loaders, and what is an arm now
-_NAMES_OF_ARMS = (
-    *("CachedConfig", "DaliNativeConfig", "DataLoaderConfig"),
-    *("DecodingConfig", "SyntheticConfig"),
-)
 
 
 def __getattr__(name: str) -> Any:
@@ -123,22 +117,9 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("_") and (row := _list_rows().get(name)):
         return globals().setdefault(name, row)
 
-    if name in _NAMES_OF_ARMS:
-        new = f"{__name__}.{_ARMS}.{name}"
-        text = f"{__name__}.{name} is an arm of comparisons now: write {new}"
-        warnings.warn(text, FutureWarning, stacklevel=2)
-        return getattr(import_module(f"{__name__}.{_ARMS}"), name)
-
-    if name == "Shard":
-        text = f"{__name__}.Shard is called Rank now: write {__name__}.Rank"
-        warnings.warn(text, FutureWarning, stacklevel=2)
-        return import_module(f"{__name__}.plan.plan").Rank
-
     text = f"module {__name__!r} has no attribute {name!r}"
     if name.startswith("_"):
         raise AttributeError(text)
-    if new := import_module(f"{__name__}.plan.transforms").FORMER.get(name):
-        raise AttributeError(f"{text}; write {__name__}.{new}")
     propose_name = import_module(f"{__name__}.options").propose_name
     raise AttributeError(text + propose_name(name, [*_NAMES, *_list_rows()]))
 

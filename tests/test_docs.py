@@ -2,6 +2,7 @@
 Python runs.
 """
 
+import ast
 import re
 import shlex
 import subprocess
@@ -227,3 +228,24 @@ def test_a_dali_pipeline_is_an_arm_beside_the_loader_that_replaces_it(python, im
         for _ in range(2):
             epoch = [batch.images.shape for batch in arm]
             assert len(epoch) == len(arm) and set(epoch) == {(8, 3, 224, 224)}
+
+
+def texts_of_the_package():
+    """The texts of the source, with … for what is filled in."""
+    for file in (REPO / "dali_pipes").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = (
+                    part.value if isinstance(part, ast.Constant) else "…" for part in node.values
+                )
+                yield "".join(parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+@pytest.mark.slow
+def test_the_errors_of_the_faq_are_those_of_the_package():
+    quoted = re.findall(r"^### `(.*)`$", (REPO / "docs/faq.md").read_text(), re.MULTILINE)
+    texts = list(texts_of_the_package())
+    missing = [text for text in quoted if not any(text in each for each in texts)]
+    assert quoted and not missing

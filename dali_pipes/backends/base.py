@@ -6,7 +6,6 @@ and targets and yields a `Batch`. A new backend is a subclass of `Backend` with 
 `registry.py`.
 """
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -153,12 +152,6 @@ class Batch:
             KeyError: the manifest has no text.
         """
         return self["text"]
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """`targets`, as version 0.1 called it."""
-        warnings.warn("Batch.columns is called Batch.targets now", FutureWarning, stacklevel=2)
-        return self.targets
 
     @property
     def sizes(self) -> torch.Tensor:

@@ -125,11 +125,8 @@ def _extends_schema(file: Path, ours: Iterable[str]) -> bool:
 
 
 def is_arm(name: str) -> bool:
-    """Returns whether the group `arm` has a file or a schema of this name; in 0.2 all of them were
-    in the group `loader`.
-    """
-    files = {file.stem for file in (conf_folder() / "arm").glob("*.yaml")}
-    return name in files or name in {f"{arm.name}_schema" for arm in ARMS}
+    """Returns whether the group `arm` has a file of this name."""
+    return name in {file.stem for file in (conf_folder() / "arm").glob("*.yaml")}
 
 
 def _is_shared(file: Path) -> bool:

@@ -251,12 +251,7 @@ def _explain_choice(error: BaseException, line: CommandLine) -> str | None:
 
 
 def _explain_arm(name: str) -> str:
-    """A name that was a loader in 0.2, and is an arm of the benchmark now."""
-    if name.endswith("_schema"):
-        return (
-            f"a file in loader/ extends {name}, which only benchmarks have; it is in the group arm "
-            "now: move the file to arm/"
-        )
+    """A loader that only benchmarks have."""
     return (
         f"loader={name} is for benchmarks only, in the group arm: dali-pipes benchmark "
         f"arms=[{name}], with its options under loaders.{name}; a file names "

@@ -37,8 +37,6 @@ class ManifestFacts:
     Attributes:
         fingerprint, description: of the samples, as a saved file has them, so that opening it does
             not read all rows; None: not computed yet.
-        rules: the version of the rules by which a scan said what is an image and what is a class; 0
-            is version 0.2 of the package, whose files do not say it.
         folders: those that were scanned, by their path, in the form of sources/rows/earlier.py.
         omissions: what is left out besides rows with a problem and besides what `folders` leave
             out.
@@ -59,7 +57,6 @@ class ManifestFacts:
 
     fingerprint: str | None = None
     description: dict[str, Any] | None = None
-    rules: int = RULES
     folders: FolderRecords = field(default_factory=dict)
     omissions: list[Omission] = field(default_factory=list)
     reading: dict[str, Any] = field(default_factory=dict)
@@ -84,11 +81,10 @@ class ManifestFacts:
         Raises:
             ManifestError: keypoints, values of masks or shares make no sense.
         """
-        rules, reading = known.get("rules"), known.get("read_as")
+        reading = known.get("read_as")
         return cls(
             fingerprint=known.get("fingerprint"),
             description=known.get("description"),
-            rules=rules if isinstance(rules, int) else 0,
             folders=known.get("folders", {}),
             omissions=known.get("omissions", []),
             reading=reading if isinstance(reading, dict) else {},
@@ -110,7 +106,7 @@ class ManifestFacts:
         known = {
             "fingerprint": self.fingerprint,
             "description": self.description,
-            "rules": self.rules,
+            "rules": RULES,
             "folders": self.folders,
             "omissions": self.omissions,
             "read_as": self.reading,
@@ -126,9 +122,7 @@ class ManifestFacts:
             "has_wide": self.has_wide,
         }
 
-        said = {name: value for name, value in known.items() if value not in (None, False)}
-        # 0 too: a manifest of version 0.2 goes on saying so when it is saved again
-        return said | {"rules": self.rules}
+        return {name: value for name, value in known.items() if value not in (None, False)}
 
     def of_part(self) -> Self:
         """What still holds of some of the samples."""

@@ -46,7 +46,7 @@ from dali_pipes.data.table.object_columns import take_objects
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import are_wide, own_columns, replace_column, split_usable
 from dali_pipes.data.table.shard_numbers import Shards, number_shards
-from dali_pipes.errors import ConfigError, ManifestError, OmissionError
+from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.options import check_arguments
 
 _SAMPLED_SIZES = 100_000  # samples, from which statistics of sizes are taken
@@ -446,10 +446,7 @@ class ImageTable:
             )
 
     def refuse_omissions(self) -> None:
-        """Raises OmissionError if an image or an object is left out, or if that is not known."""
-        if not self.facts.rules:
-            why = "version 0.2 saved this manifest without what it left out"
-            raise OmissionError(f"{self.root}: {why}; scan the images again, or leave out strict")
+        """Raises OmissionError if an image or an object is left out."""
         omissions.refuse(self.root, len(self), self.of_whole or self.omissions)
 
     @cached_property

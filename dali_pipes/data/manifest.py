@@ -14,7 +14,6 @@ What is known of each image is in `images` (image_table.py), and what is known o
 import inspect
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -418,13 +417,6 @@ class Manifest:
         """The usable images by id, which are `table` without the others."""
         return self.images.samples.table()
 
-    @property
-    def upright_sizes(self) -> NDArray[np.int64]:
-        """`take_sizes` of all images, as version 0.1 called it."""
-        text = "Manifest.upright_sizes is called Manifest.take_sizes(ids, upright=True) now"
-        warnings.warn(text, FutureWarning, stacklevel=2)
-        return self.take_sizes(np.arange(len(self)), upright=True)
-
     # What is known of each image, as image_table.py describes it.
     task = Value(ImageTable.task)
     labels = Value(ImageTable.labels)
@@ -482,14 +474,6 @@ class Manifest:
         The form is that of `sources/rows/earlier.py`.
         """
         return self.images.facts.folders
-
-    @property
-    def rules(self) -> int:
-        """The version of the rules by which a scan said what is an image and what is a class.
-
-        0 is version 0.2 of the package, whose files do not say it.
-        """
-        return self.images.facts.rules
 
     @property
     def mixture(self) -> Mix | None:

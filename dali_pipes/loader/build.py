@@ -31,14 +31,12 @@ from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
-from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank, accept_shard
+from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, choose_sampling
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.modes import in_own_modes
 
 
-# accept_shard is the outermost: check_arguments would refuse `shard`
-@accept_shard
 @check_arguments(
     DATALOADER_OPTIONS,
     batch_size=(1, LARGEST_BATCH),

@@ -5,7 +5,6 @@ common. All is integer arithmetic with torchvision's rounding, over arrays of im
 widths are in pixels as stored in the file, or of the upright image with exif=apply.
 """
 
-import warnings
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -41,12 +40,6 @@ class Geometry:
 
     def __len__(self) -> int:
         return len(self.source)
-
-    @property
-    def window(self) -> Int:
-        """The region, as version 0.2 called it."""
-        warnings.warn("geometry.window is called geometry.region now", FutureWarning, stacklevel=2)
-        return self.region
 
     @property
     def region_start(self) -> Int:

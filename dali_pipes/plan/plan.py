@@ -7,10 +7,9 @@ ids (`_draw`). `Plan.batch` plans one step, `Plan.iter_from` all from one step o
 
 import itertools
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -88,29 +87,6 @@ class Rank:
                         f"{variables} in the environment are not a rank and a world size"
                     ) from None
         return cls()
-
-
-def accept_shard(function: Callable[P, R]) -> Callable[P, R]:
-    """Takes `shard=`, as `rank=` was called in version 0.2, with a warning.
-
-    A plan had `shuffle=` in version 0.1: its error says what is written now.
-    """
-    name = function.__qualname__.removesuffix(".__init__")
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if "shard" in kwargs:
-            if not isinstance(kwargs["shard"], Rank) or "rank" in kwargs:
-                text = f"{name}() got an unexpected keyword argument 'shard'"
-                raise TypeError(f"{text}; write {RANK_ARGUMENT}")
-            kwargs["rank"] = kwargs.pop("shard")
-            warnings.warn(f"{name}: shard= is called rank= now", FutureWarning, stacklevel=2)
-        if "shuffle" in kwargs and name == "Plan":
-            text = "Plan() got an unexpected keyword argument 'shuffle'"
-            raise TypeError(f"{text}; write sampling='uniform' or sampling='sequential'")
-        return function(*args, **kwargs)
-
-    return call
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,26 +300,6 @@ class Plan:
         self._refuse_beyond(step, self.steps)
         return next(self._plan(epoch, range(step, step + 1), bad))
 
-    @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
-    def rows(self, epoch: int, step: int, bad: NDArray[np.int64] | None = None) -> PlannedBatch:
-        """`batch`, as version 0.2 called it."""
-        # 3: `check_arguments` puts a frame of its own between this method and its caller
-        warnings.warn("Plan.rows is called Plan.batch now", FutureWarning, stacklevel=3)
-        return self.batch(epoch, step, bad)
-
-    @property
-    def shard(self) -> Rank:
-        """`rank`, as version 0.2 called it."""
-        warnings.warn("Plan.shard is called Plan.rank now", FutureWarning, stacklevel=2)
-        return self.rank
-
-    @property
-    def shard_samples(self) -> int:
-        """`rank_samples`, as version 0.2 called it."""
-        text = "Plan.shard_samples is called Plan.rank_samples now"
-        warnings.warn(text, FutureWarning, stacklevel=2)
-        return self.rank_samples
-
     @check_arguments(epoch=(0, LARGEST_EPOCH))
     def lanes(self, epoch: int) -> Lanes | None:
         """Which lane reads which shards when; None: any sample may come at any time."""
@@ -489,10 +445,6 @@ class Plan:
         # Each rank begins where the one before it ends. The parts of a smaller last batch differ by
         # one sample at most.
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
-
-
-# here, since `dataclass` makes this method
-type.__setattr__(Plan, "__init__", accept_shard(Plan.__init__))
 
 
 def plan_loose(

@@ -12,7 +12,7 @@ import dali_pipes as dp
 
 # what users call of the objects that they hold; options are fields, and are all kept
 METHODS = {
-    "Batch": "columns pin_memory text to",
+    "Batch": "pin_memory targets text to",
     "BatchDraws": "uniform",
     "Encoded": "key",
     "Loader": "close explain load_state_dict set_epoch state_dict stats",

@@ -300,7 +300,6 @@ assert states() == before, "imports"
         ),
         (lambda: dp.build_loader(world_size=2), r"Rank.from_env\(\) under torchrun"),
         (lambda: dp.build_loader(shard=0), r"write rank=Rank\(index, count\)"),
-        (lambda: dp.from_torch(None, shard=0), r"write rank=Rank\(index, count\)"),
         (lambda: dp.TorchConfig(num_worker=2), "did you mean num_workers?"),
         (lambda: dp.TrainTransform(sise=224), "did you mean size?"),
         (lambda: dp.TrainTransform(224), "takes its options by name, such as size=224"),
@@ -417,12 +416,3 @@ def test_a_loader_is_no_data_set(thumbnails, use):
         pytest.raises(TypeError, match="a loader is no data set: it yields whole batches"),
     ):
         next(iter(use(each)))
-
-
-def test_ranks_as_version_0_2_called_them_work_on_with_a_warning(thumbnails):
-    with pytest.warns(FutureWarning, match=r"write dali_pipes\.Rank"):
-        shard = dp.Shard(1, 3)
-    with pytest.warns(FutureWarning, match="shard= is called rank= now"):
-        former = loader(thumbnails, shard=shard)
-    with former, loader(thumbnails, rank=dp.Rank(1, 3)) as present:
-        assert former.plan.rank == present.plan.rank == shard

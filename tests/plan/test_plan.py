@@ -200,25 +200,6 @@ def test_shard_from_the_environment(monkeypatch):
         Rank(2, 2)
 
 
-def test_names_of_version_0_2_work_on_with_a_warning():
-    plan = Plan(images(8), TRANSFORM, 4)
-    with pytest.warns(FutureWarning, match=r"Plan\.rows is called Plan\.batch now"):
-        former = plan.rows(1, 1)
-    with pytest.warns(FutureWarning, match=r"geometry\.window is called geometry\.region now"):
-        window = former.geometry.window
-    with pytest.warns(FutureWarning, match=r"Plan\.shard is called Plan\.rank now"):
-        assert plan.shard == plan.rank
-    with pytest.warns(FutureWarning, match=r"Plan\.shard_samples is called Plan\.rank_samples now"):
-        assert plan.shard_samples == plan.rank_samples
-    with pytest.warns(FutureWarning, match="Plan: shard= is called rank= now"):
-        assert Plan(images(8), TRANSFORM, 4, shard=Rank(1, 2)).rank == Rank(1, 2)
-    for wrong in ({"shard": 0}, {"shard": Rank(0, 1), "rank": Rank(0, 1)}):
-        with pytest.raises(TypeError, match=r"Plan\(\) got .* 'shard'; write rank=Rank\("):
-            Plan(images(8), TRANSFORM, 4, **wrong)
-    assert np.array_equal(former.ids, plan.batch(1, 1).ids)
-    assert np.array_equal(window, plan.batch(1, 1).geometry.region)
-
-
 @pytest.mark.parametrize(("sampling", "same"), [("uniform", True), ("balanced", False)])
 def test_what_pad_repeats_has_the_crop_again_unless_the_sampling_may_repeat_images(sampling, same):
     plan = Plan(images(6), TRANSFORM, 4, sampling=sampling, last_batch="pad")

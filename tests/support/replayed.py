@@ -30,7 +30,7 @@ from dali_pipes.tools.diagnosis.verdict.rules import find_causes
 RESULTS = Path(__file__).parents[2] / "docs/benchmarks"
 ASKERS = "askers_programs_cpu_2cores_2026-11-25"
 CORES = 2  # of the machine that measured
-# what results of version 0.1 do not have yet
+# what the oldest of the committed results do not have
 MISSING = {"start_share": 0.0, "loader_freed": 1.0, "model_freed": 1.0, "model_throttled": 0.0}
 PLANTED_WORKERS = {"one worker": 1}  # the others of that result have two
 

@@ -23,11 +23,10 @@ from dali_pipes.checks import LARGEST_SEED
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.options import check_arguments
-from dali_pipes.plan.plan import Rank, accept_shard
+from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
 
 
-@accept_shard
 @check_arguments(seed=(0, LARGEST_SEED))
 def from_torch(
     dataloader: Any,

@@ -99,8 +99,6 @@ def _join_facts(
         }
 
     return ManifestFacts(
-        # 0 if one is from version 0.2, which does not say what it left out
-        rules=min(facts.rules for facts in every),
         omissions=merge(omission for images in sets for omission in images.passed_over),
         keypoints=keypoints,
         names_flip_pairs=all(facts.names_flip_pairs for facts in every),

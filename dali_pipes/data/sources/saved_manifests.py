@@ -9,10 +9,9 @@ from pathlib import Path
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.shards.addresses import absolute
-from dali_pipes.data.sources.earlier_rules import refuse_other_orientations, refuse_other_rules
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.samples import Samples, validate
-from dali_pipes.data.table.schema import split_usable
+from dali_pipes.data.table.schema import RULES, split_usable
 from dali_pipes.errors import ManifestError
 
 
@@ -23,8 +22,11 @@ def load(file: str | Path) -> ImageTable:
         ManifestError: as `Manifest.load`.
     """
     stored = saved.read(file)
-    refuse_other_rules(file, stored.classes, stored.known)
-    refuse_other_orientations(file, stored.root, stored.table, stored.known)
+    if stored.known.get("rules") != RULES:
+        raise ManifestError(
+            f"{file}: another version of dali_pipes wrote it, with other rules of what is an image "
+            "and what is a class; scan the images again"
+        )
     facts = ManifestFacts.read(stored.known)
 
     # A Parquet file is not mapped. Its rows are all read here, so they are checked, and the

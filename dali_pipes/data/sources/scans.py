@@ -34,7 +34,6 @@ from dali_pipes.data.sources.shards import (
 from dali_pipes.data.sources.store_folders import scan_objects
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table import saved
-from dali_pipes.data.table.schema import RULES
 from dali_pipes.errors import ConfigError, ManifestError
 
 log = logging.getLogger(__name__)
@@ -220,8 +219,7 @@ def _load_cached(cache: Path, with_labels: bool) -> ImageTable | None:
         return None
 
     # without labels, each image has an empty list of classes
-    is_alike = images.facts.rules == RULES and (images.task != "multilabel") == with_labels
-    return images if is_alike else None
+    return images if (images.task != "multilabel") == with_labels else None
 
 
 def _save_cached(images: ImageTable, cache: Path | None) -> ImageTable:

@@ -28,8 +28,7 @@ SCHEMA = pa.schema(
         "file_bytes": pa.int64(),  # size of that file
     }
 )
-# the version of the rules that say what is an image, what is a class and how an image is turned;
-# manifests of version 0.2 have none
+# the version of the rules that say what is an image, what is a class and how an image is turned
 RULES = 3
 # columns that manifests of earlier versions may lack, with the value for an image in its own file
 _WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}

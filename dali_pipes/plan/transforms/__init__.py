@@ -37,9 +37,3 @@ TRANSFORMS: dict[str, type[Transform]] = {
     "views": ViewsTransform,
     "ten_crop": TenCropTransform,
 }
-
-# What became of a transform of version 0.1, by its name.
-FORMER = {
-    "PaddedCropTransform": "RandomCropTransform(size=…, resize=(…, …), padding=…), with the size "
-    "in resize too",
-}

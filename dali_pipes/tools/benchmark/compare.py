@@ -21,7 +21,6 @@ from dali_pipes.tools.benchmark.page import compared
 from dali_pipes.tools.drawing.svg import standalone
 
 SCHEMA = 3
-READABLE = (2, SCHEMA)  # 2 called the trials of an arm its blocks
 
 
 class CompareError(DaliPipesError):
@@ -51,10 +50,9 @@ def load_result(run: Path) -> Result:
         raise CompareError(f"{run}: no result of a benchmark ({error})") from None
 
     schema = result.get("schema") if isinstance(result, dict) else None
-    if schema not in READABLE:
+    if schema != SCHEMA:
         raise CompareError(
-            f"{file}: schema {schema}, and this version reads "
-            f"{' and '.join(map(str, READABLE))}; run the benchmark again"
+            f"{file}: schema {schema}, and this version reads {SCHEMA}; run the benchmark again"
         )
 
     gpu = result["provenance"]["hardware"].get("gpu")

@@ -51,7 +51,7 @@ class WeightAverage:
         self.updates += 1
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns the state under the names of AveragedModel, in which version 0.2 saved it."""
+        """Returns the state under the names of PyTorch's AveragedModel."""
         weights = {f"module.{name}": value for name, value in self.module.state_dict().items()}
         return {
             "n_averaged": torch.tensor(self.updates, dtype=torch.int64, device="cpu"),

@@ -24,9 +24,6 @@ from dali_pipes import (
 )
 from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import MASK
-from dali_pipes.data.table.saved import write
-from dali_pipes.data.table.schema import replace_column
 
 LAYOUTS = {  # an image, a mask, and their folders
     "cityscapes": (
@@ -249,19 +246,6 @@ def test_a_mask_with_a_name_that_is_not_utf8_is_named_in_a_problem(tmp_path):
     texts = sorted(why for _, why in made.problems)
     assert texts[0].startswith(f"its mask {masks}/\\xff.png: its values include 9")
     assert texts[1] == "its mask masks/\\xfe.png: not an image, or broken"
-
-
-@pytest.mark.parametrize("file", ["m.arrow", "m.parquet"])
-def test_manifests_with_paths_of_masks_as_text_are_read(tmp_path, file):
-    """As earlier versions wrote them."""
-    made = Manifest.from_masks(*layout(tmp_path, "voc"), progress=False)
-    table = replace_column(made.table, MASK, made.table[MASK].cast(pa.large_string()))
-    write(tmp_path / file, str(made.root), made.classes, table, table[:0], {})
-    earlier = Manifest.load(tmp_path / file)
-    assert earlier.fingerprint == Manifest(made.root, made.classes, table).fingerprint
-    assert earlier.fingerprint == made.fingerprint
-    assert earlier.mask_extent(1) == made.mask_extent(1)
-    assert len(Manifest.concat([earlier.subset([0]), made.subset([1])])) == 2
 
 
 def valued(root, values, count=6):

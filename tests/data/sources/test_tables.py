@@ -811,7 +811,7 @@ def test_paths_from_the_folder_above(pictures, tmp_path):
     ],
 )
 def test_fingerprints_stay(opened, text, options, fingerprint):
-    """Of tables that version 0.2 read well."""
+    """Of tables that differ in one thing from one that is read well."""
     assert opened(text, **options).fingerprint[:16] == fingerprint
 
 

@@ -69,15 +69,6 @@ def test_transforms_of_different_kinds_are_refused(save, console):
         )
 
 
-def test_a_result_of_the_schema_before_stands_beside_a_new_one(save, console):
-    """The committed one, as it was written."""
-    before = Path(__file__).parents[3] / "docs/benchmarks/loaders_cpu_2cores_2026-11-21"
-    result = results.load_result(before)
-    assert result["schema"] == 2
-    results.compare([before, save("again", result | {"schema": results.SCHEMA})], console)
-    assert console.export_text().count("dali_cpu") >= 2
-
-
 def test_the_picture_of_the_readme_is_drawn_from_its_result(tmp_path):
     docs = Path(__file__).parents[3] / "docs"
     results.draw(docs / "benchmarks/loaders_cpu_8_pairs_2026-11-23/fp32_64", tmp_path / "chart.svg")
