@@ -205,13 +205,12 @@ def preview(config: Any) -> None:
 
 
 def prepare(config: Any) -> None:
-    """Prepares images once, before training: smaller JPEGs, shards, or CIFAR as a folder.
+    """Prepares images once, before training: smaller JPEGs, or shards.
 
     docs/prepare.md has the rest.
 
     dali-pipes prepare data.train=/my/images out=/my/images_256 resize=256 quality=90
     dali-pipes prepare data.root=/imagenet out=/imagenet_shards to=shards
-    dali-pipes prepare source=cifar10 archive=cifar-10-binary.tar.gz out=/cifar10
     """
     from dali_pipes.tools.preparation.run import prepare
 

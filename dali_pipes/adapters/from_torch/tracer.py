@@ -553,17 +553,11 @@ class Tracer:
             if read
             else "its pixels are in memory, or in a form that dali_pipes does not know"
         )
-        kind = self._name.rpartition(" ")[2].lower()
-        prepared = (
-            f"dali-pipes prepare source={kind} archive=…"
-            if kind in ("cifar10", "cifar100")
-            else "as PNG or JPEG, in folders of their classes"
-        )
         return NotConvertibleError(
             self._name,
             f"it opens no image: {where}",
             "keep your DataLoader if it decodes nothing, since nothing would be gained; or store "
-            f"the images as files ({prepared})",
+            "the images as files (as PNG or JPEG, in folders of their classes)",
         )
 
     def _refuse_lost(self, seen: Seen) -> None:

@@ -1,4 +1,4 @@
-"""dali-pipes prepare: makes smaller JPEGs, shards, or PNGs of CIFAR, once before training.
+"""dali-pipes prepare: makes smaller JPEGs or shards, once before training.
 
 See docs/prepare.md.
 """

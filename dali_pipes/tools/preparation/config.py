@@ -4,14 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from dali_pipes.checks import check_choice, check_min, check_range
-from dali_pipes.data.sources.hugging_face import embedded_files
+from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.config import MeasureConfig
-from dali_pipes.options import option
+from dali_pipes.options import check_options, option
 
 T = TypeVar("T")
 MERGE = "merge"
@@ -60,14 +58,10 @@ QUALITY = 90
 
 
 @dataclass(kw_only=True, slots=True)
-class PrepareConfig(MeasureConfig):
+class PrepareConfig:
     """dali-pipes prepare. docs/prepare.md explains what is done to an image.
 
     Attributes:
-        source: "images", those of `data`; "parquet", the same, whose `data.train` or `data.val`
-            names Parquet files; "cifar10" or "cifar100", the binary version in `archive`.
-        archive: the .tar.gz as it was downloaded.
-        sha256: of the archive; None: that of the official one.
         out: folder for train/ and val/, whichever is given.
         to: "folder", with a subfolder for each class, or "shards", tars of JPEGs and labels.
         drop: what is left out besides images and labels: "text", "mask", names of columns. Shards
@@ -83,19 +77,16 @@ class PrepareConfig(MeasureConfig):
             this machine, for `to=shards`.
         part: 1/8 to 8/8, one of eight processes that may run at the same time, as an array job's
             do; "merge" afterwards. None: all.
-        eval_transform: besides `transform`, for the comparison of `agreement_images` of each split
-            before and after.
-        measure: also measure the loader's gain, before against after, in rounds; otherwise only
-            sizes and pixels are reported.
-        report: folder for the measurement; a subfolder is made for each.
+        transform, eval_transform: by which `agreement_images` images of each split are compared
+            before and after, as a network sees them in training and in evaluation.
+        agreement_images: how many; 0: none.
+        seed: for the choice of these images, and for the random numbers of `transform`.
+        overrides: what was given on the command line.
     """
 
-    # they are of the measurement
-    SELDOM: ClassVar = ("workload", "batch_size", "transform.size", "loader.num_threads", "pairs")
+    SELDOM: ClassVar = ("transform.size", "agreement_images", "seed")
 
-    source: str = option("images", check_choice, ("images", "parquet", "cifar10", "cifar100"))
-    archive: str | None = None
-    sha256: str | None = None
+    data: DataConfig = field(default_factory=DataConfig)
     out: str | None = None
     to: str = option("folder", check_choice, ("folder", "shards"))
     drop: list[str] = field(default_factory=list)
@@ -105,54 +96,17 @@ class PrepareConfig(MeasureConfig):
     shard_mib: int = option(256, check_min, 1)
     engine: str = option("local", check_choice, ("local", "ray"))
     part: str | None = None
+    transform: Any = None
     eval_transform: Any = None
-    measure: bool = False
-    report: str = "runs/prepare"
+    agreement_images: int = option(128, check_min, 0)
+    seed: int = option(0, check_min, 0, 2**63 - 1)
+    overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        MeasureConfig.__post_init__(self)
+        check_options(self)
         if self.out is None:
             raise ConfigError("no output folder given; set out=DIR")
         _ = self.work  # refuses what is no part
-
-        if self.source == "parquet":
-            self._check_parquet()
-        if self.source in ("images", "parquet"):
-            # from here on Parquet files with images are images like any others
-            self.source = "images"
-            self._check_images()
-        else:
-            self._check_archive()
-
-    @property
-    def work(self) -> Part:
-        """The part of the work that `part` names."""
-        return Part() if self.part is None else Part.read(self.part)
-
-    @property
-    def encodes(self) -> bool:
-        """Whether images are decoded and encoded again as JPEG, or copied unchanged."""
-        return self.resize is not None or self.quality is not None
-
-    def _check_parquet(self) -> None:
-        for split in ("train", "val"):
-            folder = (
-                Path(self.data.source(split))
-                if self.data.root or getattr(self.data, split)
-                else None
-            )
-            if folder and folder.exists() and not embedded_files(folder):
-                raise ConfigError(
-                    f"source=parquet: no Parquet file with images in {folder}; for other "
-                    "images leave source out"
-                )
-
-    def _check_images(self) -> None:
-        if self.archive is not None or self.sha256 is not None:
-            raise ConfigError(
-                "archive and sha256 belong to source=cifar10 and source=cifar100; for images "
-                "set data.train=DIR"
-            )
         if self.to == "folder" and not self.encodes:
             raise ConfigError(
                 "nothing to do: resize=N makes the images smaller, quality=Q makes JPEGs "
@@ -170,39 +124,12 @@ class PrepareConfig(MeasureConfig):
         if self.engine == "ray" and find_spec("ray") is None:
             raise ConfigError("engine=ray needs Ray; pip install 'dali_pipes[ray]'")
 
-        if self.measure and self.part:
-            raise ConfigError("measure=true measures all images; leave part out")
-        if self.measure and self.to == "shards":
-            raise ConfigError(
-                "measure=true compares two folders; prepare with to=folder to measure what "
-                "smaller images gain"
-            )
+    @property
+    def work(self) -> Part:
+        """The part of the work that `part` names."""
+        return Part() if self.part is None else Part.read(self.part)
 
-    def _check_archive(self) -> None:
-        if self.archive is None:
-            raise ConfigError(
-                f"source={self.source} needs the archive: "
-                f"archive={self.source.replace('r1', 'r-1')}-binary.tar.gz"
-            )
-        if self.sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", self.sha256):
-            raise ConfigError(f"sha256 is {self.sha256!r}; it takes 64 hexadecimal digits")
-
-        if (
-            self.to == "shards"
-            or self.encodes
-            or self.measure
-            or self.exif != "keep"
-            or self.part
-            or self.engine != "local"
-        ):
-            raise ConfigError(
-                f"source={self.source} writes PNGs of the pixels as they are; resize, "
-                "quality, exif, to, part, engine and measure are for source=images, so run "
-                "dali-pipes prepare once more on the folder that this makes"
-            )
-
-        if self.data.root or self.data.train or self.data.val:
-            raise ConfigError(
-                f"source={self.source} takes its images from the archive; leave data.root, "
-                "data.train and data.val out"
-            )
+    @property
+    def encodes(self) -> bool:
+        """Whether images are decoded and encoded again as JPEG, or copied unchanged."""
+        return self.resize is not None or self.quality is not None

@@ -1,25 +1,21 @@
 """Encodes one image as a JPEG that hardware decoders take.
 
-    encode_sample → encode: read, decode with Pillow, check against the scan
-        no `Encoding`                             the bytes stay as they are
-        small enough, and suits the hardware      only its metadata is removed (`without_metadata`)
-        else                                      resized, turned if asked for, encoded (`_jpeg`)
-    → EncodedImage, or the reason why the image is left out
-
-Hardware decoders take baseline JPEGs with one scan only. ITU-T T.81, annex B, defines the markers
-and segments of a JPEG.
+encode_sample → encode: read, decode with Pillow, check against the scan
+    no `Encoding`                             the bytes stay as they are
+    small enough, and suits the hardware      likewise
+    else                                      resized, turned if asked for, encoded (`_jpeg`)
+→ EncodedImage, or the reason why the image is left out
 """
 
 import io
 import os
-import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, JpegImagePlugin
 
 from dali_pipes.data.image_files.stored import EXIF_ORIENTATION, open_stored, upright
 from dali_pipes.data.manifest import Manifest
@@ -36,126 +32,21 @@ EXTENSIONS = {  # by Pillow's name of the format
     "PPM": "ppm",
 }
 LONGEST_SIDE = 65_500  # JPEG_MAX_DIMENSION of libjpeg
-_START = b"\xff\xd8"
-# markers, by their second byte
-_BASELINE, _SCAN, _END, _COMMENT = 0xC0, 0xDA, 0xD9, 0xFE
-_JFIF, _ADOBE = 0xE0, 0xEE
-# C0 to CF are frames, except for Huffman tables (C4), a reserved marker (C8), and the conditions of
-# arithmetic coding (CC): T.81, table B.1
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-# JFIF's and Adobe's segments are no metadata: they define the color space
-_METADATA = {*range(0xE0, 0xF0), _COMMENT} - {_JFIF, _ADOBE}
-_GRAY, _COLOR = (0x11,), (0x22, 0x11, 0x11)  # sampling factors; color is 4:2:0
-# anything but a stuffed byte or a restart marker ends the coded data
-_AFTER_SCAN = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
-class Segment(NamedTuple):
-    """A segment of a JPEG.
-
-    Attributes:
-        marker: the second byte of its marker.
-        payload: what it contains; for a scan, only the header.
-        whole: all of its bytes.
-    """
-
-    marker: int
-    payload: bytes
-    whole: bytes
-
-
-def segments(content: bytes) -> Iterator[Segment]:
-    """Yields the segments after the start of the image up to its end; drops what follows.
-
-    Raises:
-        ValueError: the content does not consist of segments.
-    """
-    at = len(_START)
-    while True:
-        if content[at : at + 1] != b"\xff":
-            raise ValueError(f"no marker at byte {at}")
-        while content[at + 1 : at + 2] == b"\xff":  # fill bytes
-            at += 1
-
-        marker = content[at + 1 : at + 2]
-        if marker == bytes([_END]):
-            yield Segment(_END, b"", content[at : at + 2])
-            return
-
-        length = int.from_bytes(content[at + 2 : at + 4], "big")
-        end = header_end = at + 2 + length
-        if length < 2 or end > len(content):
-            raise ValueError(f"a segment at byte {at} leaves the file")
-
-        # the coded data after a scan's header has no length: it ends at a marker
-        if marker[0] == _SCAN:
-            after = _AFTER_SCAN.search(content, header_end)
-            if after is None:
-                raise ValueError("the image has no end")
-            end = after.start()
-
-        yield Segment(marker[0], content[at + 4 : header_end], content[at:end])
-        at = end
-
-
-def suits_hardware(content: bytes) -> bool:
-    """Whether this is a baseline JPEG of one scan, gray or YCbCr 4:2:0, with 8 bits."""
-    try:
-        parts = list(segments(content))
-    except ValueError:
-        return False
-
-    frames = [part for part in parts if part.marker in _FRAMES]
-    scans = sum(part.marker == _SCAN for part in parts)
-
-    if (
-        [frame.marker for frame in frames] != [_BASELINE]
-        or scans != 1
-        or frames[0].payload[:1] != b"\x08"
-    ):
-        return False
-
-    # for each component its id, its sampling factors and its quantization table, a byte each
-    components = frames[0].payload[6:]
-    # libjpeg takes components named R, G, B, or Adobe's transform 0, for RGB
-    is_rgb = components[::3] == b"RGB" or any(
-        part.marker == _ADOBE and part.payload[11:12] == b"\0" for part in parts
-    )
-
-    sampling = tuple(components[1::3])
-    return sampling == _GRAY or (sampling == _COLOR and not is_rgb)
-
-
-def without_metadata(content: bytes, orientation: int = 1) -> bytes:
-    """Removes EXIF, color profile, comments, thumbnails and whatever follows the image's end.
+def suits_hardware(image: Image.Image) -> bool:
+    """Whether this is a baseline JPEG, gray or YCbCr 4:2:0, which hardware decoders take.
 
     Args:
-        orientation: the EXIF orientation, kept as the only tag if it is not 1.
-
-    Raises:
-        ValueError: the content does not consist of segments.
+        image: as Pillow opened it.
     """
-
-    def is_metadata(part: Segment) -> bool:
-        # the marker of JFIF is also that of its extension JFXX, which holds a thumbnail
-        return part.marker in _METADATA or (
-            part.marker == _JFIF and not part.payload.startswith(b"JFIF\0")
-        )
-
-    kept = [part for part in segments(content) if not is_metadata(part)]
-    tag = orientation_tag(orientation)
-    # a segment's length counts its own two bytes
-    exif = b"\xff\xe1" + (len(tag) + 2).to_bytes(2, "big") + tag if tag else b""
-
-    first = 1 if kept[0].marker == _JFIF else 0  # JFIF's segment has to be the first one
-    return b"".join(
-        [
-            _START,
-            *(part.whole for part in kept[:first]),
-            exif,
-            *(part.whole for part in kept[first:]),
-        ]
-    )
+    if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.info.get("progressive"):
+        return False
+    if image.mode == "L":
+        return True
+    # libjpeg takes components named R, G, B, or Adobe's transform 0, for RGB
+    is_rgb = image.layer[0][0] == ord("R") or image.info.get("adobe_transform") == 0
+    return image.mode == "RGB" and JpegImagePlugin.get_sampling(image) == 2 and not is_rgb
 
 
 def orientation_tag(orientation: int) -> bytes:
@@ -287,9 +178,8 @@ def relative_name(source: Manifest, sample_id: int) -> str:
 def _encode(
     content: bytes, image: Image.Image, orientation: int, encoding: Encoding
 ) -> EncodedImage:
-    """Encodes an image, unless it is a JPEG that only has to lose its metadata.
-
-    Such a JPEG is small enough, need not be turned, and suits the hardware decoder.
+    """Encodes an image, unless it is a JPEG that is small enough, need not be turned, and suits the
+    hardware decoder.
     """
     turned = encoding.exif == "apply" and orientation > 1
 
@@ -303,8 +193,8 @@ def _encode(
             f"{size[0]} × {size[1]} pixels, and libjpeg writes {LONGEST_SIDE:,} a side at most"
         )
 
-    if size == image.size and not turned and suits_hardware(content):
-        return EncodedImage(without_metadata(content, orientation), "jpg", True)
+    if size == image.size and not turned and suits_hardware(image):
+        return EncodedImage(content, "jpg", True)
 
     # alpha and color profile are dropped, as loaders do
     pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")

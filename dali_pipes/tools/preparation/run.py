@@ -2,7 +2,6 @@
 
     scan the source → `_check` that the output can keep all of it → lock the folder (`recorded`)
     for each split (`_split`): write → scan what was written → compare pixels → record
-    with measure=true: the loader's gain
 
 A part of the work (`config.work`) only writes; the run that merges the parts does the rest.
 """
@@ -20,16 +19,13 @@ from rich.table import Table
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, PreparationError
-from dali_pipes.measure.images import check_trained_model
-from dali_pipes.measure.wording import comparison, control_line
 from dali_pipes.system.provenance import provenance
 from dali_pipes.system.stdout import say
 from dali_pipes.tools.preparation.beside import kept_beside, usage, without
-from dali_pipes.tools.preparation.cifar import check_archive, read_archive, write_pngs
+from dali_pipes.tools.preparation.compare import pixel_difference
 from dali_pipes.tools.preparation.config import QUALITY, PrepareConfig
 from dali_pipes.tools.preparation.encode import Encoding
 from dali_pipes.tools.preparation.folder import check_order, to_folder
-from dali_pipes.tools.preparation.measure import AFTER, BEFORE, measure, pixel_difference
 from dali_pipes.tools.preparation.record import Outcome, Record, recorded
 from dali_pipes.tools.preparation.shards import to_shards, write_here
 
@@ -48,29 +44,6 @@ def prepare(config: PrepareConfig) -> None:
             unchanged.
     """
     out = Path(os.path.abspath(str(config.out)))
-    if config.source == "images":
-        _images(config, out)
-    else:
-        _cifar(config, Path(str(config.archive)), out)
-
-
-def _cifar(config: PrepareConfig, archive: Path, out: Path) -> None:
-    sha256 = check_archive(archive, config.source, config.sha256)
-    classes, splits = read_archive(archive, config.source)
-    with recorded(out, {"source": config.source, "sha256": sha256}) as record:
-        for split, images in splits.items():
-            record.begin(split, {"images": len(images.labels)})
-            count, kept = write_pngs(record, split, classes, images)
-            record.finish(split, {"images": count})
-            from_earlier = f", {kept:,} of them kept from an earlier run" if kept else ""
-            say(console, f"{split}: {count:,} images of {len(classes)} classes{from_earlier}")
-    say(console, f"Use them with data.root={out}")
-
-
-def _images(config: PrepareConfig, out: Path) -> None:
-    if config.measure:
-        check_trained_model(config)  # refuses an unknown model before the work begins
-
     data = config.data
     splits = [split for split in ("train", "val") if data.root or getattr(data, split)] or ["train"]
     sources = {split: without(open_images(data, split), list(config.drop)) for split in splits}
@@ -79,7 +52,8 @@ def _images(config: PrepareConfig, out: Path) -> None:
         _check(source, Path(data.source(split)), out, config.to)
 
     with recorded(out, _options(config, sources.values()), config.work.name) as record:
-        made = {split: _split(config, record, split, source) for split, source in sources.items()}
+        for split, source in sources.items():
+            _split(config, record, split, source)
 
     if config.work.name:
         say(console, "When all parts have ended: the same command with part=merge")
@@ -97,25 +71,15 @@ def _images(config: PrepareConfig, out: Path) -> None:
             ),
         )
 
-    if config.measure:
-        _print_measured(measure(config, sources[splits[0]], *made[splits[0]]))
 
-
-def _split(
-    config: PrepareConfig, record: Record, split: str, source: Manifest
-) -> tuple[list[int], Manifest]:
-    """Prepares one split.
-
-    Returns:
-        the source's id of each written image, and the written images; for a part of the work, the
-        source instead of them.
-    """
+def _split(config: PrepareConfig, record: Record, split: str, source: Manifest) -> None:
+    """Prepares one split."""
     record.begin(
         split,
         {"fingerprint": source.fingerprint, "images": len(source), "bytes": source.bytes_in_all},
     )
 
-    encoding, written = Encoding(config.resize, config.quality or QUALITY, config.exif), source
+    encoding = Encoding(config.resize, config.quality or QUALITY, config.exif)
     if config.to == "folder":
         outcome, ids = to_folder(record, split, source, encoding, config.work)
     else:
@@ -161,14 +125,13 @@ def _split(
         split, asdict(outcome) | {"provenance": provenance(source.describe(), config.overrides)}
     )
     _print_outcome(split, outcome)
-    return ids, written
 
 
 def _options(config: PrepareConfig, sources: Iterable[Manifest]) -> dict[str, Any]:
     """Returns the options that two runs must share to write into the same folder."""
     # what changes no byte of the files, such as engine and part, may differ from run to run
     quality = (config.quality or QUALITY) if config.encodes else None
-    options: dict[str, Any] = {"source": config.source, "to": config.to, "resize": config.resize}
+    options: dict[str, Any] = {"to": config.to, "resize": config.resize}
     options |= {"quality": quality, "exif": config.exif}
 
     beside = sorted({name for source in sources for name in kept_beside(source)})
@@ -248,16 +211,6 @@ def _print_outcome(split: str, outcome: Outcome) -> None:
         # a name may have other bytes than UTF-8, which cannot be printed
         readable = os.fsencode(path).decode("utf-8", "backslashreplace")
         say(console, f"left out: {readable}: {why}")
-
-
-def _print_measured(result: dict[str, Any]) -> None:
-    gain = comparison(AFTER, BEFORE, result["arms"][AFTER]["ratio"], result["protocol"]["pairs"])
-    say(
-        console,
-        f"{gain}.",
-        control_line(result["control"], BEFORE),
-        f"Figures: {result['folder']}/result.json",
-    )
 
 
 def _size(count: int) -> str:

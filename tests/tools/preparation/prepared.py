@@ -19,7 +19,6 @@ def config(folder, out, **options) -> PrepareConfig:
     transforms = {
         "transform": dp.TrainTransform(size=96),
         "eval_transform": dp.EvalTransform(size=96, resize=110),
-        "loader": dp.DaliConfig(device="cpu"),
     }
     return PrepareConfig(
         data=DataConfig(train=str(folder)),

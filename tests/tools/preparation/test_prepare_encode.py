@@ -51,7 +51,8 @@ def test_every_odd_input_becomes_what_loaders_see_of_it_or_is_left_out(tmp_path,
             encoded(path, KEEP)
         return
     made = encoded(path, KEEP)
-    assert suits_hardware(made.content) and made.extension == "jpg"
+    with Image.open(io.BytesIO(made.content)) as image:
+        assert suits_hardware(image) and made.extension == "jpg"
     expected = as_loaded(path)
     scale = min(1, 100 / min(expected.size))
     expected = expected.resize(
@@ -119,7 +120,7 @@ def test_the_size_is_that_of_torchvision_and_never_larger(tmp_path, size, limit)
         )
 
 
-def test_a_small_baseline_jpeg_loses_nothing_but_its_metadata(tmp_path):
+def test_a_small_baseline_jpeg_is_copied(tmp_path):
     exif = Image.Exif()
     exif[0x010E] = "where it was taken"
     photo(90, 120).save(
@@ -131,11 +132,7 @@ def test_a_small_baseline_jpeg_loses_nothing_but_its_metadata(tmp_path):
         comment=b"mine",
     )
     made = encoded(tmp_path / "x.jpg", KEEP)
-    assert made.same_pixels
-    assert np.array_equal(
-        np.asarray(Image.open(io.BytesIO(made.content))), np.asarray(Image.open(tmp_path / "x.jpg"))
-    )
-    assert not any(word in made.content for word in (b"where", b"pppp", b"mine"))
+    assert made.same_pixels and made.content == (tmp_path / "x.jpg").read_bytes()
     assert not encoded(tmp_path / "x.jpg", Encoding(80, 90, "keep")).same_pixels
 
 

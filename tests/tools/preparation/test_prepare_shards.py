@@ -231,7 +231,7 @@ def test_shards_that_this_run_did_not_write_are_refused(image_folder, tmp_path, 
 def test_hugging_faces_parquet_becomes_shards(tmp_path, monkeypatch):
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
     files = Path(__file__).parents[2] / "data/shards/files"
-    folder = prepared(files, tmp_path / "out", to="shards", source="parquet")
+    folder = prepared(files, tmp_path / "out", to="shards")
     source = dp.Manifest.open(files, progress=False)
     made = dp.Manifest.open(folder, progress=False)
     assert (
@@ -291,13 +291,6 @@ def test_a_merge_makes_nothing_that_its_parts_left_out(mixed_folder, tmp_path):
         match=r"images are missing, such as .*jpg; run their parts again, and then part=merge",
     ):
         prepared(mixed_folder, tmp_path / "out", resize=30, part="merge")
-
-
-def test_parquet_that_is_none_is_refused(image_folder, tmp_path):
-    with pytest.raises(
-        dp.ConfigError, match=f"source=parquet: no Parquet file with images in {image_folder}"
-    ):
-        prepared(image_folder, tmp_path / "out", source="parquet", to="shards")
 
 
 @pytest.mark.parametrize("part", ["0/4", "5/4", "a", "1/0", "1", "-1/2", "1/2/3"])
@@ -366,8 +359,13 @@ def _away(url, version, file):
     raise ConnectionResetError("connection reset by peer")
 
 
-def test_a_ray_that_does_not_answer_is_named(image_folder, tmp_path, monkeypatch):
-    pytest.importorskip("ray")
+@pytest.fixture(scope="module")
+def ray():
+    """Before a test looks at the process: the import of Ray changes sys.excepthook."""
+    return pytest.importorskip("ray")
+
+
+def test_a_ray_that_does_not_answer_is_named(ray, image_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(
         dp.DaliPipesError,

@@ -19,10 +19,7 @@ MDS = ("Mosaic's MDS format of the streaming package", AS_FILES)
 LITDATA = ("litData's format of chunks", AS_FILES)
 CIFAR = (
     "CIFAR as its authors packed it",
-    (
-        "run dali-pipes prepare source=cifar10 (or cifar100) archive=cifar-10-binary.tar.gz "
-        "out=DIR, and give DIR/train"
-    ),
+    "write its images as files by torchvision's CIFAR10 (docs/prepare.md has the loop)",
 )
 MNIST = ("MNIST's idx format, raw pixels of all images in one file", AS_FILES)
 HUGGING_FACE = (
