@@ -91,7 +91,7 @@ OF_EVERY_IMAGE = {
 OF_FURTHER_IMAGES = {"target_image_extent"}
 # of a transform or a plan, called for every batch by loaders with what the plan has counted
 OF_EVERY_BATCH = {"at", "size_at", "batch_offset", "take_sizes", "draw"}
-# what plans, loaders and tune ask options for, with numbers that are checked already
+# what plans and loaders ask options for, with numbers that are checked already
 OF_OPTIONS = {"order", "orders", "on_cores"}
 
 

@@ -20,7 +20,7 @@ from dali_pipes.cli.own_program import diagnose_own_program, migrate_own_program
 from dali_pipes.errors import DaliPipesError
 
 # jobs for which a word module:function is an option
-_OF_FUNCTIONS = ("migrate", "benchmark", "tune")
+_OF_FUNCTIONS = ("migrate", "benchmark")
 
 
 def main() -> None:

@@ -30,7 +30,6 @@ from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preview.run import PreviewConfig
 from dali_pipes.tools.scan.run import ScanConfig
-from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.training.config import ModelConfig, OptimizerConfig, ScheduleConfig, TrainConfig
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -141,20 +140,8 @@ def _read(file: Path) -> str:
         return ""
 
 
-def tuned_loaders(users: Path | None) -> Path:
-    """Returns the folder where `tune` writes loader=tuned_HOST and the next job finds it."""
-    # the other program reads conf/ itself: the file goes into the folder of it that only we read
-    if users is None and checkout() is None and find_foreign_folder():
-        return _home() / "conf" / SUBFOLDER / "loader"
-    return (users or _home() / "conf") / "loader"
-
-
 def demo_images() -> Path:
-    return _home() / "data/demo"
-
-
-def _home() -> Path:
-    return checkout() or Path.cwd()
+    return (checkout() or Path.cwd()) / "data/demo"
 
 
 # the options of each job by its name, which is the name of its file in conf/
@@ -167,7 +154,6 @@ JOBS: dict[str, Any] = {
     "predict": PredictConfig,
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
-    "tune": TuneConfig,
     "prepare": PrepareConfig,
     "demo": DemoConfig,
 }
@@ -183,15 +169,8 @@ def texts_of(job: str) -> dict[str, bool]:
     return dict([*text_options(JOBS.get(job, PreviewConfig)), *of_loaders])
 
 
-def register(users: Path | None = None) -> None:
-    """Makes the schemas and the resolvers of conf/ known to Hydra.
-
-    Args:
-        users: the user's own folder of configurations.
-    """
-    OmegaConf.register_new_resolver(
-        "tuned_loaders", lambda: str(tuned_loaders(users)), replace=True
-    )
+def register() -> None:
+    """Makes the schemas and the resolver of conf/ known to Hydra."""
     OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
 
     # conf/GROUP/NAME.yaml has NAME_schema in its defaults, and Hydra checks its options by it

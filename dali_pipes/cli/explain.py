@@ -243,10 +243,8 @@ def _explain_choice(error: BaseException, line: CommandLine) -> str | None:
     # for Hydra the schemas are files of the group as well; nobody chooses one
     known = [option for option in error.options if not option.endswith("schema")]
     meant = f"did you mean {near[0]}? " if (near := get_close_matches(name, known, 1)) else ""
-    tuned = "; dali-pipes tune writes tuned ones" if name.startswith("tuned_") else ""
     return (
-        f"there is no {group}={name}; {meant}there are {', '.join(known)}{tuned}"
-        f"{folder_note(line.users)}"
+        f"there is no {group}={name}; {meant}there are {', '.join(known)}{folder_note(line.users)}"
     )
 
 

@@ -217,7 +217,7 @@ def _find_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """
     try:
         users, others = find_user_folder(words)
-        register(users)
+        register()
     except ConfigError as error:
         stop_once(str(error))
 

@@ -262,23 +262,6 @@ def demo(config: Any) -> None:
     demo(config)
 
 
-def tune(config: Any) -> None:
-    """Finds the fastest settings of a loader for your images on this machine.
-
-    It writes them for loader=tuned_HOST.
-
-    docs/tune.md has the rest.
-
-    dali-pipes tune data.train=/my/images loader=dali
-    dali-pipes tune data.train=/my/images loader=torch workload=train max_memory_mib=4000 minutes=20
-    dali-pipes tune my_train:make_loader loader=torch     # for what your DataLoader loads
-    dali-pipes train data.root=/imagenet loader=tuned_HOST
-    """
-    from dali_pipes.tools.tuning.run import tune
-
-    tune(config)
-
-
 def doctor(config: Any) -> None:
     """Is this machine set up for loading images and training on a GPU?
 
@@ -310,7 +293,6 @@ JOBS: dict[str, Callable[..., Any]] = {
         prepare,
         predict,
         diagnose,
-        tune,
         doctor,
         demo,
     )

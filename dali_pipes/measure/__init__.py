@@ -2,6 +2,6 @@
 
 `protocol` runs trials, `trial` is one of them, in a separate process; `figures` and `stats` make
 figures and claims of the trials, `wording` puts them into words. `arms` holds what exists only to
-be compared. The tools benchmark, tune and prepare are built on it; docs/method.md gives the
+be compared. The tools benchmark and prepare are built on it; docs/method.md gives the
 reasons.
 """

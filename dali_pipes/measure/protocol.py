@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -173,23 +173,19 @@ class Trials:
                     processes.stack.close()
         return failed
 
-    def _job(self, loader: LoaderConfig, batch_size: int | None = None) -> dict[str, Any]:
-        work = self.work if batch_size is None else replace(self.work, batch_size=batch_size)
+    def _job(self, loader: LoaderConfig) -> dict[str, Any]:
         names = ("min_seconds", "min_batches", "max_warmup_seconds")
         timing = {name: getattr(self._config, name) for name in names}
 
         return {
-            "work": work.to_dict(),
+            "work": self.work.to_dict(),
             "loader": to_dict(loader),
             **timing,
             "rests": not self._restart,
         }
 
-    def run(self, key: TrialKey, loader: LoaderConfig, batch_size: int | None = None) -> Trial:
+    def run(self, key: TrialKey, loader: LoaderConfig) -> Trial:
         """Runs one trial, in `corun` processes at once.
-
-        Args:
-            batch_size: replaces the workload's batch size.
 
         Returns:
             arm, phase and round; jobs: what each process answered; samples and sampler_cost: the
@@ -202,7 +198,7 @@ class Trials:
         """
         resident, missing = None, dict[str, str]()
 
-        with self._processes(key, self._job(loader, batch_size)) as (processes, first_answers):
+        with self._processes(key, self._job(loader)) as (processes, first_answers):
             # at least four samples in the shortest span
             with Sampler(
                 [process.pid for process in processes], min(1.0, self._config.min_seconds / 4)

@@ -16,8 +16,9 @@ class TrialKey(NamedTuple):
     """Names one trial of a run.
 
     Attributes:
-        phase: "round", "control", "workers", "search" ….
-        number: the number of its round, from 1; in phase "workers" the number of workers.
+        phase: "round", "control" or "workers".
+        number: the number of its round, from 1; in phase "workers" the number of workers or
+            threads.
         arm: the arm that runs.
     """
 

@@ -3,7 +3,7 @@
     with work_of("my_train:make_loader", config, console) as (config, yours):
         ...    # measure `yours` and other loaders with this config
 
-The batch size is the DataLoader's too. The tools benchmark, migrate and tune use this.
+The batch size is the DataLoader's too. The tools benchmark and migrate use this.
 """
 
 import contextlib

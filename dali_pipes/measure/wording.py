@@ -242,10 +242,7 @@ def notes(result: Result) -> list[str]:
             for name, arm in cast(dict[str, Any], result["arms"]).items()
             if arm.get(share)
         ]:
-            lines.append(
-                f"Decoding {what}, alone and with as many threads, as a share of CPU time: "
-                f"{', '.join(shares)}."
-            )
+            lines.append(f"Decoding {what} alone, as a share of CPU time: {', '.join(shares)}.")
 
     for name, arm in result["arms"].items():
         if (steady := arm.get("steady")) and steady.split(" of ")[0] != steady.split(" of ")[1]:
@@ -270,11 +267,12 @@ def notes(result: Result) -> list[str]:
 
     for name, tried in result["workers"].items():
         rates = ", ".join(
-            f"{workers}: {rate:,.0f}" for workers, rate in tried["images_per_s"].items()
+            f"{number}: {rate:,.0f}" for number, rate in tried["images_per_s"].items()
         )
+        what = "workers" if "num_workers" in result["work"]["loaders"][name] else "threads"
         lines.append(
-            f"{name} with {tried['kept']} workers, the fastest of those tried (images/s by "
-            f"workers: {rates})."
+            f"{name} with {tried['kept']} {what}, the fastest of those tried (images/s by {what}: "
+            f"{rates})."
         )
 
     return lines

@@ -138,9 +138,13 @@ def _compare(
     arm, workers = best_torch(before)
     tuned = [
         option
-        for name in FANCY
+        for name in ("dali_cpu", *FANCY)
         if name in arms
-        for option in _under(f"loaders.{name}", best_dali(before, name))
+        # no time for the benchmark's own search for the number of threads
+        for option in _under(
+            f"loaders.{name}",
+            {"num_threads": bench.cpus} | (best_dali(before, name) if name in FANCY else {}),
+        )
     ]
 
     tuned += [f"loaders.{arm}.num_workers={workers or bench.cpus}", _minutes(limit)]

@@ -127,7 +127,12 @@ def mistakes(folder, empty, bare, splits):
         [train, "arms=torch"],
         "a list needs brackets: 'arms=[…]'",
     )
-    yield "time of nothing", "tune", [train, "minutes=0"], "minutes is 0.0; it must be at least 0.1"
+    yield (
+        "time of nothing",
+        "benchmark",
+        [train, "minutes=-1"],
+        "minutes is -1.0; it must be at least 0",
+    )
     yield (
         "folder of the splits",
         "scan",
@@ -183,12 +188,6 @@ def mistakes(folder, empty, bare, splits):
         "scan",
         ["/my/images"],
         "/my/images: an option is NAME=VALUE, such as data.train=DIR",
-    )
-    yield (
-        "not tuned here",
-        "preview",
-        [train, "loader=tuned_nowhere"],
-        "; dali-pipes tune writes tuned ones",
     )
     yield "no loader", "preview", [train, "loader=null"], "must be a string"
     yield "arm twice", "benchmark", [train, "loader=torch", "arms=[torch,loader]"], "each only once"
@@ -335,7 +334,7 @@ def benchmark(command, image_folder, tmp_path, cache):
 def test_benchmark(command, benchmark, tmp_path):
     # with Pillow, since with torchvision's decoder all pixels are equal to those of dali_cpu
     torch = ("loaders.torch.num_workers=2", "loaders.torch.decoder=pil")
-    done = benchmark("arms=[torch,dali_cpu]", *torch)
+    done = benchmark("arms=[torch,dali_cpu]", *torch, "loaders.dali_cpu.num_threads=2")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert list(result["arms"]) == ["torch", "dali_cpu"] and result["baseline"] == "torch"
@@ -390,6 +389,7 @@ def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(
     options = [
         "arms=[torch,dali_cpu]",
         "loaders.torch.num_workers=1",
+        "loaders.dali_cpu.num_threads=2",
         "restart=false",
         "agreement_images=0",
         "pairs=1000",
@@ -423,6 +423,8 @@ def test_an_arm_that_raises_ends_in_one_line_and_has_no_figures(benchmark):
     arms = [
         "arms=[torch,dali_cpu,dali_native]",
         "loaders.torch.num_workers=1",
+        "loaders.dali_cpu.num_threads=2",
+        "loaders.dali_native.num_threads=2",
         "transform=eval",
         "transform.resize=110",
     ]

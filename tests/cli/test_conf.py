@@ -135,20 +135,18 @@ def test_a_primary_file_that_is_not_ours_ends_in_one_line(command, hydra_project
 
 
 def test_the_folder_of_another_program_has_room_for_ours(installed):
-    """There `tune` writes, and the next job finds it."""
     Path("conf").mkdir()
     Path("conf/train.yaml").write_text("lr: 0.1\n")
-    assert conf.tuned_loaders(None) == Path.cwd() / "conf/dali_pipes/loader"
-    conf.tuned_loaders(None).mkdir(parents=True)
+    assert conf.find_user_folder([]) == (None, [])
+    Path("conf/dali_pipes").mkdir()
     assert conf.find_user_folder([]) == (Path.cwd() / "conf/dali_pipes", [])
-    assert conf.tuned_loaders(conf.find_user_folder([])[0]) == Path.cwd() / "conf/dali_pipes/loader"
 
 
 @pytest.mark.parametrize(
     ("files", "ours"),
     [
         ({}, True),
-        ({"loader/tuned_host.yaml": "defaults:\n  - dali_schema\n  - _self_\n"}, True),
+        ({"loader/mine.yaml": "defaults:\n  - dali_schema\n  - _self_\n"}, True),
         ({"train.yaml": "defaults:\n  - train_schema\n", "model/mine.yaml": "name: mine\n"}, True),
         ({"train.yaml": "defaults:\n  - train_schema\n", "config.yaml": "lr: 0.1\n"}, False),
         # a copy of all our files
@@ -196,22 +194,16 @@ def test_other_words_keep_their_order(mine):
 
 def test_a_checkout_uses_its_own_folders(monkeypatch, mine):
     assert conf.conf_folder() == REPO / "conf"
-    assert (conf.tuned_loaders(None), conf.demo_images()) == (
-        REPO / "conf/loader",
-        REPO / "data/demo",
-    )
-    assert conf.tuned_loaders(mine) == mine / "loader"
+    assert conf.demo_images() == REPO / "data/demo"
     monkeypatch.chdir(REPO)
     assert conf.find_user_folder([]) == (None, [])
 
 
 def test_an_installed_package_writes_to_the_working_directory(installed):
-    """The folder that `tune` makes is the user's own the next time."""
     assert conf.conf_folder() == installed / "conf"
     assert conf.demo_images() == Path.cwd() / "data/demo"
     assert conf.find_user_folder([]) == (None, [])
-    assert conf.tuned_loaders(None) == Path.cwd() / "conf/loader" and not Path("conf").exists()
-    conf.tuned_loaders(None).mkdir(parents=True)
+    Path("conf/loader").mkdir(parents=True)
     assert conf.find_user_folder([]) == (Path.cwd() / "conf", [])
 
 

@@ -23,7 +23,6 @@ from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preview.run import PreviewConfig
 from dali_pipes.tools.scan.run import ScanConfig
-from dali_pipes.tools.tuning.config import TuneConfig
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -35,7 +34,6 @@ JOBS = {
     "train": TrainConfig,
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
-    "tune": TuneConfig,
     "prepare": PrepareConfig,
     "predict": PredictConfig,
     "demo": DemoConfig,

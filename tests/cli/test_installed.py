@@ -88,6 +88,7 @@ def test_a_wheel_needs_no_checkout(site, image_folder, tmp_path):
         "max_warmup_seconds=1",
         "restart=false",
         "agreement_images=0",
+        "loaders.dali_cpu.num_threads=2",
     ]
     result = json.loads(
         dali_pipes("benchmark", data, "arms=[dali_cpu,synthetic]", *quick).splitlines()[-1]

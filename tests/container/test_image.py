@@ -241,6 +241,7 @@ def test_the_comparison_under_a_user_id_that_nobody_has(run, runs):
         "min_seconds=0.3",
         "max_warmup_seconds=1",
         "loaders.torch.num_workers=1",
+        "loaders.dali_cpu.num_threads=2",
     ]
     done = run(
         "benchmark",

@@ -47,6 +47,8 @@ def test_arms_on_the_gpu(image_folder, tmp_path, workload):
         "max_warmup_seconds=5",
         "batch_size=16",
         "loaders.torch.num_workers=2",
+        "loaders.dali.num_threads=2",
+        "loaders.dali_native.num_threads=2",
     ]
     command = [
         *(sys.executable, "-m", "dali_pipes.cli", "benchmark"),

@@ -1,11 +1,11 @@
-"""What benchmark and tune claim on simulated machines, of which the truth is known;
+"""What a benchmark claims on simulated machines, of which the truth is known;
 docs/benchmarks/claims_2026-11-25 has the table of many runs.
 """
 
 import itertools
 
 import pytest
-from simulated_machine import GAINS, KINDS, TOOLS, right_and_wrong
+from simulated_machine import GAINS, KINDS, right_and_wrong
 
 from dali_pipes.measure.stats import Ratio, claim, threshold
 
@@ -19,10 +19,9 @@ FOUND = {  # of 20 runs, at least, by machine and true gain
 
 @pytest.mark.few
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tool", TOOLS)
-def test_claims_are_true_and_large_gains_are_found(tool, kind):
+def test_claims_are_true_and_large_gains_are_found(kind):
     for gain in GAINS:
-        right, wrong = right_and_wrong(tool, kind, gain, RUNS)
+        right, wrong = right_and_wrong(kind, gain, RUNS)
         assert wrong == 0, f"{wrong} of {RUNS} claims are wrong at a true gain of {gain}"
         assert right >= FOUND[kind].get(gain, 0), f"{right} of {RUNS} runs found a gain of {gain}"
 

@@ -123,31 +123,3 @@ def test_benchmark_takes_their_function_too(module, command):
     result = json.loads(done.stdout)
     assert list(result["arms"]) == ["yours", "dali_cpu", "torch"] and result["baseline"] == "yours"
     assert all(arm["images_per_s"] > 0 for arm in result["arms"].values())
-
-
-@pytest.mark.slow
-def test_tune_takes_their_function_too(module, command, tmp_path):
-    """Images, transform and batch size are those of the DataLoader; the settings of ours are
-    searched.
-    """
-    (tmp_path / "conf/loader").mkdir(parents=True)
-    searched = [
-        "loader=torch",
-        "loader.num_workers=1",
-        "search.num_workers=[1]",
-        "search.prefetch_factor=[4]",
-        "minutes=5",
-    ]
-    done = command(
-        "tune",
-        "their_train:make_loader",
-        *searched,
-        *QUICK,
-        "host=x",
-        f"into={tmp_path}/conf/loader",
-        "out=runs",
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert {one["batch_size"] for one in result["tries"]} == {8} and len(result["tries"]) == 2
-    assert (tmp_path / "conf/loader/tuned_x.yaml").exists()

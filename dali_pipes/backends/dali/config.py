@@ -35,8 +35,8 @@ class DaliOptions(LoaderConfig):
             "auto" takes a GPU if there is one.
         num_threads: CPU threads; None: all that this process may use.
         prefetch_queue_depth: batches in flight.
-        hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; tune it
-            together with num_threads. Gray images never go there.
+        hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; the best
+            one depends on num_threads. Gray images never go there.
         exact: does not use the GPU's hardware JPEG engine (hw_decoder_load=0), whose pixels differ
             slightly from those of nvJPEG's CUDA decoder. Then an image has the same pixels bit for
             bit on any number of GPUs, and after a resume.

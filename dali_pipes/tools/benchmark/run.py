@@ -2,7 +2,7 @@
 
     arms that cannot run here are left out
     images → page cache → agreement of the pixels      (`check_agreement`: may end the run)
-    workers of DataLoader arms without `num_workers`   (`_with_best_workers`)
+    workers and threads that are not given             (`_with_best_workers`)
     rounds of trials, with the control                 (`_measure`)
     result.json, report.html, the table                (`_result`)
 
@@ -10,6 +10,7 @@ An arm that fails is reported, and the others go on without it.
 """
 
 import contextlib
+import itertools
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ import torch
 from rich.console import Console
 
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliOptions
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.measure.agreement import check_agreement
 from dali_pipes.measure.arms import arm_of, makes_images
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
@@ -100,7 +103,6 @@ def benchmark(
     # a signal must end the suspended processes as well
     with exit_on_signals(), contextlib.closing(trials):
         arms, swept = _with_best_workers(arms, trials, config.seed, failed)
-        trials.close()  # ends suspended arms with numbers of workers that were not kept
 
         if not config.restart:
             # it has processes of its own, so that the control shows how far two starts differ
@@ -152,7 +154,8 @@ def _left_out(config: BenchmarkConfig) -> dict[str, str]:
 def _with_best_workers(
     arms: Arms, trials: Trials, seed: int, failed: dict[str, str]
 ) -> tuple[Arms, dict[str, Workers]]:
-    """Finds the fastest number of workers for DataLoader arms that have none given.
+    """Finds the fastest number of workers for DataLoader arms that have none given, and of threads
+    for those of DALI.
 
     Each number is tried twice, in ABBA order, and judged by the mean of both.
 
@@ -162,9 +165,7 @@ def _with_best_workers(
     cores = len(trials.cpus)
     candidates = sorted({max(1, cores // 2), cores, 3 * cores // 2, 2 * cores})
 
-    free = {
-        arm: loader for arm, loader in arms.items() if getattr(loader, "num_workers", 0) is None
-    }
+    free = {arm: loader for arm, loader in arms.items() if _is_free(loader)}
     tries = [
         TrialKey("workers", workers, arm)
         for arm in free
@@ -175,9 +176,14 @@ def _with_best_workers(
     by_workers: dict[str, dict[int, list[float]]] = {
         arm: {workers: [] for workers in candidates} for arm in free
     }
-    for key in track(tries, lambda key: f"{key.arm}: {key.number} workers", len(tries)):
-        if trial := _try(trials, key, free[key.arm].on_cores(key.number), failed):
-            by_workers[key.arm][key.number].append(trial_figures(trial)["images_per_s"])
+    shown = track(
+        tries, lambda key: f"{key.arm}: {free[key.arm].cores_option}={key.number}", len(tries)
+    )
+    for arm, keys in itertools.groupby(shown, lambda key: key.arm):
+        for key in keys:
+            if trial := _try(trials, key, free[arm].on_cores(key.number), failed):
+                by_workers[arm][key.number].append(trial_figures(trial)["images_per_s"])
+        trials.close()  # ends suspended processes, which hold memory of the GPU
 
     rates = {
         arm: {str(workers): fmean(measured) for workers, measured in rate.items()}
@@ -190,6 +196,18 @@ def _with_best_workers(
     return arms | tuned, {
         arm: {"images_per_s": rates[arm], "kept": workers} for arm, workers in best.items()
     }
+
+
+def _is_free(loader: LoaderConfig) -> bool:
+    """Whether it is left open how many workers or threads a loader has."""
+    if isinstance(loader, TorchConfig):
+        return loader.num_workers is None
+    # a list of CPUs says how many threads, too
+    return (
+        isinstance(loader, DaliOptions)
+        and loader.num_threads is None
+        and loader.cpus in (None, "gpu")
+    )
 
 
 def _measure(

@@ -16,8 +16,7 @@ class DoctorConfig:
     Attributes:
         data: images to decode; their storage is checked too. None: generated images are used, and
             storage is not checked.
-        loader: the options to decode with: dali, dali_fastest, or a file that `dali-pipes tune`
-            wrote; None: dali.
+        loader: the options to decode with: dali, dali_fastest or dali_cpu; None: dali.
         split: "train" or "val".
         num_workers: worker processes for which memory and limits must be enough; None: the cores
             that this process may use.

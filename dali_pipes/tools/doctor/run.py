@@ -54,8 +54,7 @@ def doctor(config: DoctorConfig) -> bool:
     """
     if not isinstance(config.loader, DaliOptions):
         raise ConfigError(
-            "the doctor tests DALI's decoding; choose loader=dali, dali_fastest, dali_cpu or "
-            "one that dali-pipes tune wrote"
+            "the doctor tests DALI's decoding; choose loader=dali, dali_fastest or dali_cpu"
         )
 
     # without images the doctor looks at the machine alone

@@ -1,5 +1,5 @@
-"""What benchmark and tune claim on simulated machines that are quiet, noisy or drifting, against
-the true gain.
+"""What a benchmark claims on simulated machines that are quiet, noisy or drifting, against the true
+gain.
 
 Made result.json and table.md in this folder: python docs/benchmarks/claims_2026-11-25/simulate.py
 The machines are those of tests/support/simulated_machine.py, and the tests run twenty rounds of
@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/support"))
-from simulated_machine import GAINS, KINDS, TOOLS, right_and_wrong
+from simulated_machine import GAINS, KINDS, right_and_wrong
 
 RUNS = 400
 
@@ -21,8 +21,8 @@ RUNS = 400
 def table(rows):
     """The rows as docs/method.md has them: for each true gain how many runs claim it."""
     lines = [
-        f"| tool | machine | {' | '.join(f'{gain:.2f} ×' for gain in GAINS)} | wrong claims |",
-        f"|---|---|{'---|' * len(GAINS)}---|",
+        f"| machine | {' | '.join(f'{gain:.2f} ×' for gain in GAINS)} | wrong claims |",
+        f"|---|{'---|' * len(GAINS)}---|",
     ]
     for row in rows:
         found = [
@@ -31,21 +31,20 @@ def table(rows):
         ]
         wrong = sum(row["wrong"].values())
         lines.append(
-            f"| `{row['tool']}` | {row['machine']} | {' | '.join(found)} | {wrong} of "
-            f"{RUNS * len(GAINS):,} |"
+            f"| {row['machine']} | {' | '.join(found)} | {wrong} of {RUNS * len(GAINS):,} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def main():
     rows = []
-    for tool, machine in track([(tool, machine) for tool in TOOLS for machine in KINDS]):
-        counts = {str(gain): right_and_wrong(tool, machine, gain, RUNS) for gain in GAINS}
+    for machine in track(KINDS):
+        counts = {str(gain): right_and_wrong(machine, gain, RUNS) for gain in GAINS}
         of = {
             "right": {gain: right for gain, (right, _) in counts.items()},
             "wrong": {gain: wrong for gain, (_, wrong) in counts.items()},
         }
-        rows.append({"tool": tool, "machine": machine, **of})
+        rows.append({"machine": machine, **of})
     folder = Path(__file__).parent
     (folder / "result.json").write_text(json.dumps({"runs": RUNS, "rows": rows}, indent=1) + "\n")
     (folder / "table.md").write_text(table(rows))

@@ -23,8 +23,8 @@ AGREES = {"max": 9.0, "mean": 0.1, "p99": 1.0, "same_ids": True}
 RATES = {"torch": 500.0, "dali_cpu": 1000.0, "dali_native": 1010.0, "synthetic": 9000.0}
 LOADERS = {
     "torch": dp.TorchConfig(num_workers=2),
-    "dali_cpu": dp.DaliConfig(device="cpu", resize="dali"),
-    "dali_native": DaliNativeConfig(device="cpu"),
+    "dali_cpu": dp.DaliConfig(device="cpu", resize="dali", num_threads=2),
+    "dali_native": DaliNativeConfig(device="cpu", num_threads=2),
     "synthetic": SyntheticConfig(),
     "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
@@ -179,17 +179,31 @@ def test_a_failing_gate_fails_the_run_before_anything_is_timed(made_up, run, fou
     assert message in error and result is None and made_up.ran == []
 
 
-def test_workers_are_swept_and_the_fastest_number_is_kept(made_up, run, monkeypatch):
+@pytest.mark.parametrize(
+    ("arm", "loader", "option", "what"),
+    [
+        ("torch", dp.TorchConfig(), "num_workers", "workers"),
+        ("dali_cpu", dp.DaliConfig(device="cpu"), "num_threads", "threads"),
+        ("dali_native", DaliNativeConfig(device="cpu"), "num_threads", "threads"),
+    ],
+)
+def test_workers_and_threads_are_swept_and_the_fastest_number_is_kept(
+    made_up, run, monkeypatch, arm, loader, option, what
+):
     monkeypatch.setattr("dali_pipes.measure.protocol.os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     rates = {2: 400.0, 4: 500.0, 6: 700.0, 8: 600.0}
-    made_up.rate = lambda arm, loader: rates.get(getattr(loader, "num_workers", None), 1000.0)
-    result, message, _ = run(["torch", "dali_cpu"], LOADERS | {"torch": dp.TorchConfig()}, pairs=1)
+    made_up.rate = lambda arm, loader: rates[getattr(loader, option, 4)]
+    result, message, _ = run(["synthetic", arm], LOADERS | {arm: loader}, pairs=1)
     tried = [number for phase, number, _ in made_up.ran if phase == "workers"]
     assert sorted(tried[:4]) == [2, 4, 6, 8] and tried[4:] == tried[3::-1]
-    assert (
-        result["workers"]["torch"]["kept"] == result["work"]["loaders"]["torch"]["num_workers"] == 6
-    )
-    assert "torch with 6 workers, the fastest of those tried" in message
+    assert result["workers"][arm]["kept"] == result["work"]["loaders"][arm][option] == 6
+    assert f"{arm} with 6 {what}, the fastest of those tried (images/s by {what}: 2: " in message
+
+
+def test_a_list_of_cpus_says_how_many_threads(made_up, run):
+    listed = dp.DaliConfig(device="cpu", cpus="0")
+    result, _, _ = run(["torch", "dali_cpu"], LOADERS | {"dali_cpu": listed}, pairs=1)
+    assert result["workers"] == {} and {phase for phase, *_ in made_up.ran} == {"round"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
