@@ -20,14 +20,14 @@ from PIL import Image
 from training.conftest import same, weights
 
 import dali_pipes as dp
-from dali_pipes.tools.demo.objects import SHAPES, make_demo_objects
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+SHAPES = runpy.run_path(str(EXAMPLES / "shapes.py"))
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    return make_demo_objects(tmp_path_factory.mktemp("shapes"), train=24, val=8)
+    return SHAPES["make"](tmp_path_factory.mktemp("shapes"), train=24, val=8)
 
 
 def example(name):
@@ -60,7 +60,7 @@ def options_of(name, demo):
         ],
         "segmentation": [
             *sides(demo, **{"": "images/{side}", "_masks": "masks/{side}"}),
-            f"data.classes=[{','.join(['ground', *sorted(SHAPES)])}]",
+            f"data.classes=[{','.join(['ground', *SHAPES['CLASSES']])}]",
             *("transform.size=48", "transform.scale=[0.5,1]", "batch_size=8"),
             *("monitor=miou", "monitor_mode=max"),
         ],

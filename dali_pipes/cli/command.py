@@ -6,7 +6,6 @@
 """
 
 import difflib
-import os
 import shutil
 import sys
 import textwrap
@@ -31,8 +30,6 @@ def main() -> None:
         print(_overview())
     elif "--version" in (name, *words):
         print(f"dali-pipes {version('dali_pipes')}")
-    elif name in ("-sc", "--shell-completion"):
-        complete(words)
     elif name in JOBS:
         # Hydra and argparse read the options there
         sys.argv[1:] = words
@@ -43,34 +40,6 @@ def main() -> None:
             f"{name}: no such job; {f'did you mean {closest[0]}? ' if closest else ''}The jobs "
             f"are {', '.join(JOBS)}"
         )
-
-
-def complete(words: list[str]) -> None:
-    """Completes jobs, and then a job's options by Hydra's completion.
-
-    `eval "$(dali-pipes --shell-completion install=bash)"` sets it up.
-    """
-    line = os.environ.get("COMP_LINE", "")
-    # the word at the cursor is not complete yet; behind a space there is none
-    program, *earlier = line.split()[: None if line.endswith(" ") else -1] or ["dali-pipes"]
-    # the jobs whose options Hydra knows
-    composed = [name for name in JOBS if name not in DIRECT]
-
-    # the shell asks at every tab, with the line so far in COMP_LINE
-    if any(word.startswith("query=") for word in words):
-        if not earlier:
-            print(" ".join(JOBS))
-            return
-        # argparse reads the words of these jobs, and completes none
-        if earlier[0] not in composed:
-            return
-        # without the job's name: Hydra completes a program that has options only
-        at = line.index(earlier[0], line.index(program) + len(program))
-        os.environ["COMP_LINE"] = line[:at] + line[at + len(earlier[0]) :].lstrip(" ")
-
-    # `install=bash` comes without a line of the shell: any job that Hydra composes can answer it
-    sys.argv[1:] = ["--shell-completion", *words]
-    start(earlier[0] if earlier else composed[0])
 
 
 def start(name: str) -> None:

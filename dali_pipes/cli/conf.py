@@ -23,7 +23,6 @@ from dali_pipes.measure.arms import ARMS
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import TRANSFORMS
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
-from dali_pipes.tools.demo.run import DemoConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
@@ -155,7 +154,6 @@ JOBS: dict[str, Any] = {
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
     "prepare": PrepareConfig,
-    "demo": DemoConfig,
 }
 
 

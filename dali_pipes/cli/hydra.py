@@ -54,8 +54,7 @@ _FLAGS = tuple(
     f"--{name}"
     for name in (
         *("help", "hydra-help", "version", "cfg", "resolve", "package", "run", "multirun"),
-        *("shell-completion", "config-path", "config-name", "config-dir"),
-        "info",
+        *("config-path", "config-name", "config-dir", "info"),
     )
 )
 _PARSER = OverridesParser.create()

@@ -142,11 +142,9 @@ def scan(config: Any) -> None:
     """
     from dali_pipes.tools.scan.run import scan
 
-    # jobs of a sweep would replace each other's files
-    for option in ("picture", "out"):
-        file = getattr(config, option)
-        if file and (number := job_number(option)) is not None:
-            setattr(config, option, str(Path(file).with_stem(f"{Path(file).stem}_{number}")))
+    # jobs of a sweep would replace each other's manifests
+    if config.out and (number := job_number("out")) is not None:
+        config.out = str(Path(config.out).with_stem(f"{Path(config.out).stem}_{number}"))
     scan(config)
 
 
@@ -249,19 +247,6 @@ def diagnose(config: Any) -> None:
     diagnose(config)
 
 
-def demo(config: Any) -> None:
-    """Makes a set of drawn images, to try things out with.
-
-    docs/objects.md shows the one with boxes, masks and captions.
-
-    dali-pipes demo     # the set that data=demo names
-    dali-pipes demo objects=true out=data/shapes
-    """
-    from dali_pipes.tools.demo.run import demo
-
-    demo(config)
-
-
 def doctor(config: Any) -> None:
     """Is this machine set up for loading images and training on a GPU?
 
@@ -294,7 +279,6 @@ JOBS: dict[str, Callable[..., Any]] = {
         predict,
         diagnose,
         doctor,
-        demo,
     )
 }
 

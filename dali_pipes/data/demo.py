@@ -5,17 +5,16 @@ Each class is a pattern that fills the image, so that a random crop shows it too
 are random, and the noise over it has a spectrum that falls as 1/f, as that of natural images does
 (Field 1987, doi:10.1364/JOSAA.4.002379). A left-right flip keeps the class.
 
-`make_demo_set` writes the set, and `make_named_set` that of a configuration that names it;
-`prepare_set` and `make_images` also serve demo sets of other kinds.
+`make_demo_set` writes the set, and `make_named_set` that of a configuration that names it.
 """
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +29,9 @@ from dali_pipes.system.workers import map_in_order
 
 _MARK = ".demo-set"  # a file with the arguments that a complete set was made with
 _UNFINISHED = "unfinished"
+_SPLITS = ("train", "val")
 
 Field = NDArray[np.float32]
-T = TypeVar("T")
 
 # Each takes the position within one tile, u and v in [-1, 1), and returns values in [0, 1].
 PATTERNS: dict[str, Callable[[Field, Field], Field]] = {
@@ -64,7 +63,7 @@ def make_named_set(data: DataConfig, split: str) -> None:
         return
 
     mark = Path(str(data.root), _MARK)
-    # a set of another size, which dali-pipes demo made there, is as good
+    # a set of another size, which `make_demo_set` made there, is as good
     if not mark.exists() or mark.read_text() == _UNFINISHED:
         make_demo_set(str(data.root))
 
@@ -82,38 +81,40 @@ def make_demo_set(out: str | Path, train: int = 1000, val: int = 200, seed: int 
     Raises:
         ManifestError: `out` holds a train or val folder that this function did not make.
     """
-    out, splits = Path(out), ("train", "val")
-    with prepare_set(out, _MARK, splits, f"train={train} val={val} seed={seed}") as missing:
+    out = Path(out)
+    with prepare_set(out, f"train={train} val={val} seed={seed}") as missing:
         if missing:
-            for folder in (out / split / name for split in splits for name in PATTERNS):
+            for folder in (out / split / name for split in _SPLITS for name in PATTERNS):
                 folder.mkdir(parents=True)
-            make_images(partial(_write, out, seed), train, val)
+            counts = {"train": train, "val": val}
+            tasks = [(split, number) for split in _SPLITS for number in range(counts[split])]
+            written = map_in_order(partial(_write, out, seed), tasks, available_cpus(), chunk=8)
+            for _ in track(written, "making demo images", len(tasks)):
+                pass
     return out
 
 
 @contextmanager
-def prepare_set(out: Path, mark: str, names: Iterable[str], description: str) -> Iterator[bool]:
+def prepare_set(out: Path, description: str) -> Iterator[bool]:
     """Yields whether a demo set has to be written into `out`.
 
     What an incomplete or a different demo set left there is deleted before.
 
     Args:
-        mark: name of the file in `out` that marks a demo set.
-        names: the folders and files of the set in `out`.
         description: what the mark holds once the set is complete.
 
     Raises:
-        ManifestError: one of them is there, and the mark is not.
+        ManifestError: a folder of the set is there, and the mark is not.
     """
     out.mkdir(parents=True, exist_ok=True)
     # each rank of a job starts by making the set
-    with locked(out / f"{mark}.lock"):
-        done = out / mark
+    with locked(out / f"{_MARK}.lock"):
+        done = out / _MARK
         if done.exists() and done.read_text() == description:
             yield False
             return
 
-        for path in (out / name for name in names):
+        for path in (out / split for split in _SPLITS):
             if path.exists() and not done.exists():
                 raise ManifestError(
                     f"{path} exists and is not a demo set; choose another folder, nothing was "
@@ -127,21 +128,6 @@ def prepare_set(out: Path, mark: str, names: Iterable[str], description: str) ->
 
         yield True
         done.write_text(description)
-
-
-def make_images(make: Callable[[tuple[str, int]], T], train: int, val: int) -> list[T]:
-    """Calls `make` with the split and the number of each image, on all cores.
-
-    Returns the results, those of train first.
-    """
-    tasks = [("train", number) for number in range(train)] + [
-        ("val", number) for number in range(val)
-    ]
-    return list(
-        track(
-            map_in_order(make, tasks, available_cpus(), chunk=8), "making demo images", len(tasks)
-        )
-    )
 
 
 def _write(out: Path, seed: int, task: tuple[str, int]) -> None:

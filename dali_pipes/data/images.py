@@ -46,7 +46,8 @@ def open_images(
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}" and not Path(source).is_dir():
         raise ManifestError(
-            f"{source}: the demo set is not there; dali-pipes demo out={data.root} makes it"
+            f"{source}: the demo set is not there; dali-pipes scan data=demo data.root={data.root} "
+            "makes it"
         )
 
     images, masks = _beside(data, split)

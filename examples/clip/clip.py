@@ -1,7 +1,7 @@
 """CLIP in small (Radford et al., ICML 2021, arXiv:2103.00020): images and captions learn to find
 each other.
 
-dali-pipes demo objects=true out=data/shapes
+python examples/shapes.py data/shapes
 dali-pipes train function=./examples/clip/clip.py:make \\
     data.train=data/shapes/captions_train.json data.train_images=data/shapes/images/train \\
     data.val=data/shapes/captions_val.json data.val_images=data/shapes/images/val \\

@@ -1,7 +1,7 @@
 """torchvision's SSDlite on the boxes of a COCO file, in batches of images that are letterboxed to
 one size; it ends in COCO's evaluation.
 
-dali-pipes demo objects=true out=data/shapes
+python examples/shapes.py data/shapes
 dali-pipes train function=./examples/detection/detection.py:make \\
     data.train=data/shapes/train.json data.train_images=data/shapes/images/train \\
     data.val=data/shapes/val.json data.val_images=data/shapes/images/val \\

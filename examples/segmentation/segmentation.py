@@ -1,11 +1,11 @@
 """DeepLabV3 on a folder of images and a folder of masks, and its mean intersection over union
 (mIoU).
 
-dali-pipes demo objects=true out=data/shapes
+python examples/shapes.py data/shapes
 dali-pipes train function=./examples/segmentation/segmentation.py:make \\
     data.train=data/shapes/images/train data.train_masks=data/shapes/masks/train \\
     data.val=data/shapes/images/val data.val_masks=data/shapes/masks/val \\
-    data.classes=[ground,cross,disc,square,star,triangle] \\
+    data.classes=[ground,disc,square,triangle] \\
     transform.size=96 transform.scale=[0.5,1] optimizer=adamw batch_size=8 epochs=3 \\
     monitor=miou monitor_mode=max
 """

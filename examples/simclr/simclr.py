@@ -1,8 +1,7 @@
 """SimCLR (Chen et al., ICML 2020, arXiv:2002.05709): a ResNet learns from two random views of each
 image, without labels.
 
-dali-pipes demo out=data/demo
-dali-pipes train function=./examples/simclr/simclr.py:make data.root=data/demo \\
+dali-pipes train function=./examples/simclr/simclr.py:make data=demo \\
     transform=two_views eval_with=transform optimizer=adamw epochs=5
 
 The views of an image are read and decoded once.

@@ -16,7 +16,6 @@ import dali_pipes as dp
 from dali_pipes.cli.conf import register
 from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, DecodingConfig, SyntheticConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
-from dali_pipes.tools.demo.run import DemoConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.predict.config import PredictConfig
@@ -36,7 +35,6 @@ JOBS = {
     "doctor": DoctorConfig,
     "prepare": PrepareConfig,
     "predict": PredictConfig,
-    "demo": DemoConfig,
     "gpu_check": GpuCheckConfig,
 }
 NEEDED = {

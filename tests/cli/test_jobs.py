@@ -62,25 +62,6 @@ def test_an_unknown_job_ends_in_one_line(command, capsys, job, message):
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "first"),
-    [
-        ("dali-pipes ", "train benchmark"),
-        ("dali-pipes sc", "train benchmark"),
-        ("dali-pipes scan data=", "data=coco"),
-        ("/home/scan/bin/dali-pipes scan data=", "data=coco"),
-    ],
-)
-def test_a_shell_completes_jobs_and_then_their_options(
-    command, capsys, monkeypatch, tmp_path, line, first
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    monkeypatch.setenv("COMP_LINE", line)
-    command("--shell-completion", "query=bash")
-    assert capsys.readouterr().out.startswith(first)
-
-
 @pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_program_without_a_message():
     command = f"{sys.executable} -m dali_pipes.cli --help | true; echo ${{PIPESTATUS[0]}}"

@@ -1,4 +1,5 @@
 import hashlib
+from functools import partial
 from threading import Thread
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_a_set_that_a_configuration_names_is_made_where_none_is(tmp_path, monkey
     demo_set.make_named_set(DataConfig(root=root, train="/mine", demo=True), "val")
     assert made == [root]
 
-    # one that dali-pipes demo made with other numbers stays
+    # one of other numbers stays
     make_demo_set(root, train=3, val=3)
     demo_set.make_named_set(DataConfig(root=root, demo=True), "train")
     assert made == [root]
@@ -92,15 +93,24 @@ def test_a_set_that_a_configuration_names_is_made_where_none_is(tmp_path, monkey
     assert made == [root, root]
 
 
+@pytest.mark.slow
+def test_a_job_that_reads_the_set_makes_it_first(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo_set, "make_demo_set", partial(make_demo_set, train=10, val=10))
+    words = ("scan", "data=demo", f"data.root={tmp_path / 'demo'}", "split=val")
+    done = command(*words)
+    assert done.returncode == 0 and "making a demo set in" in done.stderr
+    assert "making a demo set" not in command(*words).stderr
+
+
 def test_ranks_that_start_together_make_one_set(tmp_path):
     """A rank that did not wait would delete what another is writing."""
     missing = []
 
     def prepare():
-        with demo_set.prepare_set(tmp_path, ".mark", ["train"], "all") as is_missing:
+        with demo_set.prepare_set(tmp_path, "all") as is_missing:
             missing.append(is_missing)
 
-    with demo_set.prepare_set(tmp_path, ".mark", ["train"], "all"):
+    with demo_set.prepare_set(tmp_path, "all"):
         (tmp_path / "train").mkdir()
         other = Thread(target=prepare)
         other.start()

@@ -12,7 +12,9 @@ from dali_pipes.data.demo import make_demo_set
 
 def test_opening_the_demo_set_makes_nothing(tmp_path):
     root = tmp_path / "demo"
-    with pytest.raises(dp.ManifestError, match="the demo set is not there; dali-pipes demo out="):
+    with pytest.raises(
+        dp.ManifestError, match="the demo set is not there; dali-pipes scan data=demo"
+    ):
         images.open_images(DataConfig(root=str(root), demo=True), "val")
     assert not root.exists()
 

@@ -1,6 +1,8 @@
 import functools
+import runpy
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,6 @@ from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, SyntheticCon
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
-from dali_pipes.tools.demo.objects import make_demo_objects
 
 
 @pytest.fixture
@@ -166,8 +167,9 @@ def test_one_wrong_arm_is_seen(job, monkeypatch):
 
 @pytest.mark.slow
 def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
-    """The arms agree in all that the demo set has; then one of them moves its boxes."""
-    shapes = make_demo_objects(tmp_path / "shapes", train=8, val=1)
+    """The arms agree in all that the images have; then one of them moves its boxes."""
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples/shapes.py"))
+    shapes = example["make"](tmp_path / "shapes", train=8, val=1)
     dp.Manifest.from_coco(shapes / "train.json", root=shapes / "images/train").save(
         tmp_path / "shapes.arrow"
     )

@@ -124,7 +124,7 @@ def test_a_demo_set_on_nfs_is_made_by_one_rank(tmp_path):
     begun = []
 
     def make():
-        with demo.prepare_set(tmp_path, ".mark", [], "all") as missing:
+        with demo.prepare_set(tmp_path, "all") as missing:
             begun.append(missing)
             time.sleep(0.05)
 

@@ -12,13 +12,10 @@ from rich.console import Console
 from dali_pipes.checks import check_choice, check_min
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
-from dali_pipes.data.omissions import printable
 from dali_pipes.loader.build import build_loader
 from dali_pipes.options import check_options, option
 from dali_pipes.system.progress import track
-from dali_pipes.system.stdout import say
-from dali_pipes.tools.drawing.fonts import find_fonts
-from dali_pipes.tools.preview.picture import draw
+from dali_pipes.tools.preview.picture import save_picture
 
 
 @dataclass(kw_only=True, slots=True)
@@ -76,8 +73,7 @@ def preview(config: PreviewConfig) -> None:
             if number == 0:
                 console.print(f"first batch: {batch}", highlight=False)
                 picture = Path(config.out) / "batch.png"
-                draw(batch, config.transform, manifest.classes).save(picture)
-                note = find_fonts(manifest.classes).note(manifest.classes)
+                save_picture(batch, config.transform, manifest.classes, picture)
             # ids only, since pixels differ from decoder to decoder
             digest.update(batch.ids.cpu().numpy().tobytes())
             images += len(batch)
@@ -89,5 +85,3 @@ def preview(config: PreviewConfig) -> None:
     )
     console.print(f"order: {digest.hexdigest()[:16]}", highlight=False)
     console.print(f"picture: {picture}", markup=False)
-    if note:
-        say(console, printable(note))

@@ -1,1 +1,1 @@
-"""dali-pipes scan and index: summary and picture of a data set, and every file that is not used."""
+"""dali-pipes scan and index: the summary of a data set, and every file that is not used."""

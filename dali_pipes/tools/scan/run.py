@@ -42,8 +42,6 @@ class ScanConfig:
         max_pixels: images with more are not used; None: data.max_pixels.
         out: file for the manifest, NAME.arrow to be mapped or NAME.parquet; None: only the summary.
         strict: ends with status 1 if an image or an object is left out.
-        picture: a PNG or SVG of what is there: classes, sizes, formats, chroma subsampling,
-            orientation; None: no picture.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -52,7 +50,6 @@ class ScanConfig:
     max_pixels: int | None = option(None, check_max_pixels)
     strict: bool = False
     out: str | None = None
-    picture: str | None = None
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -61,7 +58,10 @@ class ScanConfig:
 def scan(config: ScanConfig) -> None:
     """Scans one split, prints what is there and what is wrong, and saves what `config` asks for."""
     console = Console(soft_wrap=True)
-    _refuse_outputs(config)
+    # a file that cannot be written, before a scan that may take hours
+    if config.out:
+        refuse_other_file(Path(config.out))
+        refuse_unwritable(Path(config.out))
 
     limit = config.max_pixels or config.data.max_pixels
     # every file is looked at, where opening for training looks at each folder once
@@ -77,28 +77,7 @@ def scan(config: ScanConfig) -> None:
         manifest.save(config.out)
         say(console, f"Manifest: {config.out}")
 
-    if config.picture and len(manifest):
-        from dali_pipes.tools.scan.picture import save_picture
-
-        note = save_picture(manifest, Path(config.picture))
-        say(console, f"Picture: {config.picture}")
-        if note:
-            say(console, printable(note))
-
     manifest.tell_omissions(config.strict)
-
-
-def _refuse_outputs(config: ScanConfig) -> None:
-    """Raises the error of a file that cannot be written, before a scan that may take hours."""
-    if config.out:
-        refuse_other_file(Path(config.out))
-        refuse_unwritable(Path(config.out))
-
-    if config.picture:
-        from dali_pipes.tools.scan.picture import refuse_other_format  # matplotlib takes a second
-
-        refuse_other_format(Path(config.picture))
-        refuse_unwritable(Path(config.picture))
 
 
 def index(

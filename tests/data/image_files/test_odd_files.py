@@ -125,11 +125,3 @@ def test_whether_a_file_is_a_manifest_is_read_without_pythons_files(folder, tmp_
     assert [
         subprocess.run(command, check=False, capture_output=True).returncode for _ in range(3)
     ] == [0] * 3
-
-
-def test_a_class_name_with_dollars_is_drawn_as_it_is(folder, tmp_path):
-    from dali_pipes.tools.scan.picture import save_picture
-
-    (folder / "cat").rename(folder / r"$\frac$")
-    save_picture(dp.Manifest.scan(folder, progress=False), tmp_path / "p.png")
-    assert (tmp_path / "p.png").stat().st_size > 1000
