@@ -16,7 +16,6 @@ GPU_CHECK_PARTS = (
         "doctor",
         "resnet50",
         "profile",
-        "copies",
         "corun",
         "suite",
         "diagnose",

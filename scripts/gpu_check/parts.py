@@ -78,12 +78,6 @@ def _training(model: str, arms: Sequence[str], min_seconds: float) -> Part:
     return compare
 
 
-def _copies(bench: Bench, before: Found, limit: float) -> Found:
-    options = [*bench.form("copies"), "loader=dali", *_under("loader", best_dali(before))]
-    brief = ["batches=4"] if bench.config.dry_run else []
-    return bench.program("copies", ["gpu_check.copies"], [*options, *brief], limit)
-
-
 def _corun(bench: Bench, before: Found, limit: float) -> Found:
     """Two jobs at once, each with as many threads as half of the cores."""
     dali = best_dali(before) | {"num_threads": max(1, bench.cpus // 2)}
@@ -187,9 +181,8 @@ PARTS: dict[str, tuple[float, Part]] = {
     "doctor": (40, _doctor),
     "resnet50": (70, _training("resnet50", TRAINED, 1.0)),
     "profile": (15, _profile),
-    "copies": (30, _copies),
     "corun": (45, _corun),
-    "suite": (45, _suite),
+    "suite": (75, _suite),
     "diagnose": (20, _diagnose),
     "resnet18": (35, _training("resnet18", ("synthetic", "dali"), 0.7)),
 }

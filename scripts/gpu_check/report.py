@@ -331,45 +331,6 @@ def _profile(result: Found) -> Lines:
     return [*lines, *(_rows(("kernel", "GPU-ms/1,000"), kernels) if kernels else [])]
 
 
-def _copies(result: Found) -> Lines:
-    headings = (
-        "consumer",
-        "way",
-        "images/s",
-        "lowest to highest",
-        "CPU-s/1,000",
-        "GPU MiB",
-        "same ids",
-        "pixels apart at most",
-    )
-
-    rows = [
-        (consumer, *_way(result, consumer, way))
-        for consumer, ways in result["consumers"].items()
-        for way in ways
-    ]
-
-    return [
-        f"{result['rounds']} round{'' if result['rounds'] == 1 else 's'}.",
-        "",
-        *_rows(headings, rows),
-    ]
-
-
-def _way(result: Found, consumer: str, name: str) -> Sequence[str]:
-    figures, agreement = result["consumers"][consumer][name], result["agreement"][name]
-
-    return (
-        name,
-        f"{figures['images_per_s']:,.0f}",
-        f"{figures['images_per_s_low']:,.0f} to {figures['images_per_s_high']:,.0f}",
-        f"{figures['cpu_s_per_1000_images']:.3f}",
-        "" if figures["device_mib"] is None else f"{figures['device_mib']:,.0f}",
-        "yes" if agreement["same_ids"] else "NO",
-        f"{agreement['max_difference']:g}",
-    )
-
-
 def _diagnose(result: Found) -> Lines:
     lines = [f"**{result['verdict']}** ({result['confidence']} confidence): {result['means']}.", ""]
     return [*lines, *(f"- {finding}" for finding in result["evidence"]), ""]
@@ -380,7 +341,6 @@ SECTIONS: dict[str, Callable[[Any], Lines]] = {
     "doctor": _doctor,
     "grid": _grid,
     "profile": _profile,
-    "copies": _copies,
     "suite": _suite,
     "diagnose": _diagnose,
 }

@@ -139,8 +139,7 @@ def copy_to_torch_memory(
     is kept only until it has been copied. If `MAX_PENDING_COPIES` batches wait for that, the host
     sleeps until the first is copied, which needs nothing from the library that owns it.
 
-    docs/gpu-check.md compares this with not copying, and with two other ways to copy; its part
-    `copies` measures them.
+    docs/gpu-check.md compares this with not copying, and with two other ways to copy.
 
     Args:
         batches: each after the owner of its memory; every view is a group of its own.

@@ -2,6 +2,8 @@
 
     PYTHONPATH=.:scripts python docs/benchmarks/gpu_h200_2026-11-27_graph/waits.py MANIFEST SECONDS OUT.json
 
+It runs at commit 5e296680, which has gpu_check.copies.
+
 Every variant trains for some steps, in rounds of random order. At the end PyTorch's profiler records
 what the threads called of CUDA, and where the training stream had nothing to do.
 """
