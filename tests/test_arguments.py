@@ -67,7 +67,6 @@ NEEDED = {  # options without which there is nothing to check
     "Schedule": {"schedule": {0: "uniform"}},
     "ColorJitter": {"brightness": 0.5},
     "ViewsTransform": {"views": {"global": {"count": 2}}},
-    "PredictConfig": {"out": "/x", "checkpoint": "/y"},
     "PrepareConfig": {"out": "/x", "resize": 64},
     "MigrateConfig": {
         "function": "a:b",

@@ -1,12 +1,13 @@
-"""The examples of training with boxes, masks, pairs of images, views and captions learn, and those
-that are tasks of `dali-pipes train` end alike if they are killed; examples with other libraries are
-in tests/adapters.
+"""The examples of training with boxes, masks, pairs of images, views and captions learn, those that
+are tasks of `dali-pipes train` end alike if they are killed, and that of predictions predicts;
+examples with other libraries are in tests/adapters.
 """
 
 import csv
 import json
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,12 +15,17 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 import torch
+import torchvision
 from PIL import Image
 from training.conftest import same, weights
 
 import dali_pipes as dp
+from dali_pipes.training import checkpoint
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SHAPES = runpy.run_path(str(EXAMPLES / "shapes.py"))
@@ -204,6 +210,48 @@ def test_simclr_learns(command, tmp_path):
     assert ran.returncode == 0, ran.stderr
     losses = [row["loss"] for row in weights(out)["history"]]
     assert len(losses) == 8 and losses[-1] < 0.98 * losses[0]
+
+
+@pytest.mark.parametrize(("ending", "is_averaged"), [("parquet", False), ("csv", True)])
+def test_predictions_are_those_of_the_network(thumbnails, tmp_path, capsys, ending, is_averaged):
+    """Whose weights are averaged if the run averaged them; images that cannot be read are named."""
+    folder, out = tmp_path / "images", str(tmp_path / f"classes.{ending}")
+    shutil.copytree(thumbnails.root, folder)
+    names = [thumbnails.path(sample).relative_to(thumbnails.root) for sample in range(37)]
+    (folder / names[3]).write_bytes(b"no image")  # the scan finds it
+    manifest = dp.Manifest.open(folder, with_labels=False, progress=False)
+    manifest.save(tmp_path / "set.arrow")
+    (folder / names[8]).unlink()  # only the loader does
+    network = torchvision.models.shufflenet_v2_x0_5(num_classes=4).eval()
+    weights = network.state_dict()
+    average = {f"module.{name}": value for name, value in weights.items()} | {"n_averaged": 1}
+    other = {name: value * 2 for name, value in weights.items()}
+    state = {"name": "shufflenet_v2_x0_5", "model_options": {}, "task": "classification"}
+    state |= {"model": other, "ema": average} if is_averaged else {"model": weights, "ema": None}
+    options = {"transform.mean": [0.5] * 3, "transform.std": [0.25] * 3}
+    checkpoint.save(state | {"classes": list("abcd"), "options": options}, tmp_path / "best.pt")
+
+    config = dp.DaliConfig(device="cpu", num_threads=1)
+    small = {"size": 32, "resize": 36, "batch_size": 4, "config": config}
+    predict = runpy.run_path(str(EXAMPLES / "predict.py"))["main"]
+    predict(str(tmp_path / "best.pt"), str(tmp_path / "set.arrow"), out, **small)
+    assert capsys.readouterr().out == f"{out}: 37 images, of which 2 cannot be read\n"
+    read = pa.parquet.read_table if ending == "parquet" else pa.csv.read_csv
+    found = {row["path"]: row for row in read(out).to_pylist()}
+    bad = {path for path, row in found.items() if row["problem"]}
+    assert bad == {str(folder / names[sample]) for sample in (3, 8)}
+
+    transform = dp.EvalTransform(size=32, resize=36, mean=[0.5] * 3, std=[0.25] * 3)
+    good = manifest.subset([at for at in range(36) if manifest.path(at).exists()])
+    with (
+        torch.no_grad(),
+        dp.build_loader(good, config, transform=transform, batch_size=64) as loader,
+    ):
+        (batch,) = loader
+        shares, best = network(batch.images).softmax(1).max(1)
+    rows = [found[good.name(sample)] for sample in batch.ids.tolist()]
+    assert [row["class"] for row in rows] == ["abcd"[each] for each in best.tolist()]
+    assert [row["probability"] for row in rows] == pytest.approx(shares.tolist(), rel=1e-4)
 
 
 def test_mean_iou_is_that_of_the_classes_that_occur():

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import runpy
 import shutil
 import sys
 import tarfile
@@ -74,20 +75,31 @@ NAMES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("words", ["predict out=out", "train eval_only=true"])
-def test_a_checkpoint_names_no_code(command, image_folder, name, words):
+def test_a_checkpoint_names_no_code(command, image_folder, name):
     write_checkpoint("strangers.pt", name=name, **OF_CALL)
-    given = [*words.split(), f"data.val={image_folder}", "checkpoint=strangers.pt"]
-    given += ["model=resnet50"] if "train" in words else []
-    done = command(*given)
+    given = [f"data.val={image_folder}", "checkpoint=strangers.pt", "model=resnet50"]
+    done = command("train", "eval_only=true", *given)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: strangers.pt: of ") and NAMES[name][1] in done.stderr
+
+
+@pytest.mark.parametrize("name", [*NAMES, "get_model", "resnet", "__init__"])
+def test_the_example_of_predictions_builds_what_torchvision_has(name, image_folder):
+    """A module of torchvision.models is no network either."""
+    write_checkpoint("strangers.pt", name=name, task="classification", model_options={})
+    predict = runpy.run_path(str(Path(__file__).parents[1] / "examples/predict.py"))["main"]
+    with pytest.raises(SystemExit, match="which is not torchvision's"):
+        predict("strangers.pt", str(image_folder), "out.csv")
+    write_checkpoint("strangers.pt", task="classification", **OF_CALL)
+    with pytest.raises(SystemExit, match="which is not torchvision's"):
+        predict("strangers.pt", str(image_folder), "out.csv")
 
 
 @pytest.mark.slow
 def test_a_checkpoint_sets_no_options(command, image_folder):
     write_checkpoint("strangers.pt", name="mobilenet_v2", model_options={"width_mult": 0.25})
-    done = command("predict", f"data.val={image_folder}", "checkpoint=strangers.pt", "out=out")
+    words = [f"data.val={image_folder}", "checkpoint=strangers.pt", "model.name=mobilenet_v2"]
+    done = command("train", "eval_only=true", *words)
     assert "set 'model.options={width_mult: 0.25}'" in done.stderr and done.returncode == 2
 
 
@@ -117,13 +129,14 @@ def test_the_function_of_the_command_line_takes_its_checkpoint(command, image_fo
     source = "from torchvision import models\n\n\ndef make(num_classes):\n"
     source += "    return models.shufflenet_v2_x0_5(num_classes=num_classes)\n"
     (folder / "mine.py").write_text(source)
-    write_checkpoint("mine.pt", name="mine:make")
-    small = ["transform.size=32", "transform.resize=36", "loader=dali_cpu", "batch_size=64"]
-    words = [f"data.val={image_folder}", "checkpoint=mine.pt", *small]
-    done = command("predict", *words, "model.function=mine:make", "out=out")
+    classes = {"classes": sorted(each.name for each in image_folder.iterdir())}
+    write_checkpoint("mine.pt", name="mine:make", **classes)
+    small = ["transform.size=32", "eval_transform.resize=36", "loader=dali_cpu"]
+    words = ["eval_only=true", f"data.val={image_folder}", *small]
+    done = command("train", *words, "checkpoint=mine.pt", "model.function=mine:make")
     assert done.returncode == 0, done.stderr
-    write_checkpoint("library.pt")
-    done = command("predict", f"data.val={image_folder}", "checkpoint=library.pt", "out=2", *small)
+    write_checkpoint("library.pt", **classes)
+    done = command("train", *words, "checkpoint=library.pt", f"model.name={NETWORK}")
     assert done.returncode == 0, done.stderr
 
 

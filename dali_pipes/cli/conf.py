@@ -25,7 +25,6 @@ from dali_pipes.plan.transforms import TRANSFORMS
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
-from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preview.run import PreviewConfig
 from dali_pipes.tools.scan.run import ScanConfig
@@ -150,7 +149,6 @@ JOBS: dict[str, Any] = {
     "benchmark": BenchmarkConfig,
     "migrate": MigrateConfig,
     "train": TrainConfig,
-    "predict": PredictConfig,
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
     "prepare": PrepareConfig,

@@ -215,23 +215,6 @@ def prepare(config: Any) -> None:
     prepare(config)
 
 
-def predict(config: Any) -> None:
-    """Writes logits, top-k or embeddings of all images as Parquet.
-
-    The same command resumes.
-
-    docs/predict.md has the columns and the rest.
-
-    dali-pipes predict data.val=/my/images checkpoint=runs/train/RUN/best.pt out=/my/predictions
-    dali-pipes predict data.val=/my/images function=my_models:make output=embeddings out=/my/vectors
-    torchrun --nproc-per-node 8 -m dali_pipes.cli predict \\
-        data.val=/my/images checkpoint=best.pt out=/my/predictions
-    """
-    from dali_pipes.tools.predict.run import predict
-
-    predict(config)
-
-
 def diagnose(config: Any) -> None:
     """Finds why training waits, and what would change it.
 
@@ -276,7 +259,6 @@ JOBS: dict[str, Callable[..., Any]] = {
         index,
         preview,
         prepare,
-        predict,
         diagnose,
         doctor,
     )

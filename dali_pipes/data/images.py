@@ -27,14 +27,12 @@ def open_images(
     split: str,
     *,
     max_bad_fraction: float = 1.0,
-    with_labels: bool = True,
     **options: Any,
 ) -> Manifest:
     """Opens the images of "train" or "val".
 
     Args:
         max_bad_fraction: the share of the images that may be unusable.
-        with_labels: whether images need a label; if not, none is read.
         options: verify, max_pixels and strict as for `Manifest.open`.
 
     Raises:
@@ -76,7 +74,7 @@ def open_images(
         # in a configuration, [] stands for None
         options |= {
             "classes": list(data.classes) or None,
-            "with_labels": with_labels and data.labels,
+            "with_labels": data.labels,
         }
         manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)
 

@@ -18,7 +18,6 @@ from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, DecodingConf
 from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
-from dali_pipes.tools.predict.config import PredictConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preview.run import PreviewConfig
 from dali_pipes.tools.scan.run import ScanConfig
@@ -34,13 +33,11 @@ JOBS = {
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
     "prepare": PrepareConfig,
-    "predict": PredictConfig,
     "gpu_check": GpuCheckConfig,
 }
 NEEDED = {
     "migrate": ["function=my_train:make_loader"],
     "prepare": ["out=made", "resize=64"],
-    "predict": ["out=made", "checkpoint=best.pt"],
 }
 OPTION_NEEDS = {
     "weighted": ["sampling.weights=loss"],
@@ -180,7 +177,7 @@ def test_further_images_are_mappings_by_names_of_the_users():
     }
 
 
-@pytest.mark.parametrize("job", ["train", "diagnose", "preview", "predict"])
+@pytest.mark.parametrize("job", ["train", "diagnose", "preview"])
 def test_gray_images_need_one_line_only(job):
     """The line of docs/pixels.md, in every job that takes a transform."""
     line = re.search(

@@ -2,11 +2,8 @@
 
 import json
 
-import pyarrow.dataset
 import pytest
-import torch
 from PIL import Image
-from torchvision.models import shufflenet_v2_x0_5
 
 from dali_pipes.data.config import DataConfig
 from dali_pipes.training.config import TrainConfig
@@ -68,37 +65,12 @@ def test_a_job_says_what_is_left_out(command, folder, tmp_path, number):
         assert json.loads(run.stdout)
 
 
-def test_predict_reads_images_wherever_they_lie_and_names_the_others(command, folder, tmp_path):
-    torch.save(shufflenet_v2_x0_5(num_classes=2).state_dict(), tmp_path / "weights.pt")
-    options = [
-        f"data.val={folder}",
-        "model=resnet18",
-        "model.name=shufflenet_v2_x0_5",
-        f"checkpoint={tmp_path}/weights.pt",
-    ]
-    options += [*SMALL, "transform.size=32", f"out={tmp_path}/out", "max_bad_fraction=0.3"]
-    run = command("predict", *options)
-    assert run.returncode == 0, run.stderr
-    assert (
-        "7 of 10 images are used; left out: not an image, or its header is broken: 2 "
-        "(a/x.jpg, b/y.jpg); .gif files: 1"
-    ) in run.stderr
-    rows = pyarrow.dataset.dataset(tmp_path / "out", format="parquet").to_table().to_pylist()
-    good = {row["path"] for row in rows if row["logits"]}
-    assert good == {"beside.jpg", *(f"{name}/{number}.jpg" for name in "ab" for number in range(3))}
-    assert {row["path"]: row["problem"] for row in rows if not row["logits"]}.keys() == {
-        "a/x.jpg",
-        "b/y.jpg",
-    }
-
-
 @pytest.mark.few
-@pytest.mark.parametrize("job", ["scan", "train", "predict"])
+@pytest.mark.parametrize("job", ["scan", "train"])
 def test_strict_ends_with_status_1(command, folder, tmp_path, job):
     options = {
         "scan": [f"data.train={folder}", f"out={tmp_path}/m.arrow"],
         "train": [f"data.train={folder}", f"data.val={folder}", *TRAIN, f"out={tmp_path}/out"],
-        "predict": [f"data.val={folder}", "function=my_models:make", *SMALL, f"out={tmp_path}/out"],
     }
     run = command(job, *options[job], "strict=true")
     assert (

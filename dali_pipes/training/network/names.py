@@ -1,7 +1,6 @@
 """The names of networks: which library has one, or whether it is a folder of Hugging Face."""
 
 from collections.abc import Collection
-from importlib.util import find_spec
 from pathlib import Path
 
 from dali_pipes.options import propose_name
@@ -21,19 +20,6 @@ def timm_name(name: str) -> str:
 def is_of_torchvision(name: str) -> bool:
     """Whether a network is built by torchvision, which goes before timm."""
     return name in torchvision_names()
-
-
-def is_of_library(name: str) -> bool:
-    """Whether torchvision or timm builds this network; a folder of that name would go before."""
-    if is_folder(name):
-        return False
-    if is_of_torchvision(name):
-        return True
-    if not find_spec("timm"):
-        return False
-    import timm
-
-    return timm_name(name) in timm.list_models()
 
 
 def torchvision_names() -> list[str]:

@@ -47,7 +47,7 @@ def describe_no_classes(root: Path) -> Text:
         "put the images of each class into a separate subfolder, or list them in a table "
         "(path,label)"
     )
-    takes = "dali-pipes predict takes it as it is"
+    takes = "without labels it is taken as it is (with_labels=False, or data.labels=false)"
     return (f"{start}, only images side by side; {do}; {takes}{meant}",)
 
 
