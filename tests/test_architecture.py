@@ -269,6 +269,14 @@ def test_importing_the_package_loads_no_tool():
     ]
 
 
+@pytest.mark.slow
+def test_help_imports_no_library_that_only_a_job_uses():
+    code = "import sys; import dali_pipes.cli.command; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"torchvision", "matplotlib", "lightning", "torchmetrics", "nvidia.dali", "cupy"}
+    assert not heavy & {*done.stdout.split()}
+
+
 def test_files_of_tests_have_a_name_each():
     names = [file.name for file in (PACKAGE.parent / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))

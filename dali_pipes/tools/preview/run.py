@@ -15,7 +15,6 @@ from dali_pipes.data.images import open_images
 from dali_pipes.loader.build import build_loader
 from dali_pipes.options import check_options, option
 from dali_pipes.system.progress import track
-from dali_pipes.tools.preview.picture import save_picture
 
 
 @dataclass(kw_only=True, slots=True)
@@ -52,6 +51,9 @@ def preview(config: PreviewConfig) -> None:
     The printed order is a hash of the sample ids in order: it is the same for every loader that
     carries out the same plan.
     """
+    # it imports torchvision, for seconds, and other jobs know the options of this one
+    from dali_pipes.tools.preview.picture import save_picture
+
     console = Console(soft_wrap=True)
     Path(config.out).mkdir(parents=True, exist_ok=True)
     manifest = open_images(config.data, config.split)
