@@ -14,14 +14,12 @@ class DoctorConfig:
     """dali-pipes doctor.
 
     Attributes:
-        data: images to decode; their storage is checked too. None: generated images are used, and
-            storage is not checked.
+        data: images to decode; None: generated images.
         loader: the options to decode with: dali, dali_fastest or dali_cpu; None: dali.
         split: "train" or "val".
-        num_workers: worker processes for which memory and limits must be enough; None: the cores
+        num_workers: worker processes for which shared memory must be enough; None: the cores
             that this process may use.
         batch_size: images per batch on one GPU.
-        images_per_s: the rate that the storage must reach.
         limit_s: seconds after which a check in a separate process is treated as hanging.
     """
 
@@ -30,7 +28,6 @@ class DoctorConfig:
     split: str = option("train", check_choice, SPLITS)
     num_workers: int | None = option(None, check_min, 0)
     batch_size: int = option(256, check_min, 1)
-    images_per_s: float = option(1000.0, check_min, 0)
     limit_s: float = option(120.0, check_min, 1)
 
     def __post_init__(self) -> None:

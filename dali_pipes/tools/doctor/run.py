@@ -124,9 +124,7 @@ def examine(checks: Sequence[Check], limit_s: float) -> list[ReportLine]:
 def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     """Lists the checks in the order in which they run and are shown."""
     # the groups, each with a table of its own
-    software_, limits, disk = (
-        partial(Check, group) for group in ("software", "CPU and memory", "storage")
-    )
+    software_, limits = (partial(Check, group) for group in ("software", "CPU and memory"))
     gpu = partial(Check, "GPU", needs_gpu=True)
 
     workers = available_cpus() if config.num_workers is None else config.num_workers
@@ -136,23 +134,13 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
     checks = [
         software_("Python", software.python_version),
         software_("PyTorch", software.pytorch),
-        software_("one CUDA", f"{CHILD}.software:one_cuda"),
+        software_("one CUDA", software.one_cuda),
         software_("DALI", f"{CHILD}.decode:dali_on_cpu", DALI_NEEDS_IT, FAILED),
         software_("nvImageCodec", f"{CHILD}.software:nvimagecodec", ON_GPU_ONLY),
         software_("CuPy", f"{CHILD}.software:cupy_kernel", ON_GPU_ONLY),
-        limits("cores", machine.cores),
         limits("CPU quota", machine.quota),
         limits("memory", machine.memory),
         limits("/dev/shm", partial(machine.shared_memory, workers, config.batch_size)),
-        limits("locked memory", machine.locked_memory),
-        limits("open files", partial(machine.open_files, workers)),
-        disk("page cache", partial(machine.page_cache, manifest)) if manifest else None,
-        disk(
-            "speed",
-            partial(machine.storage_speed, manifest, config.images_per_s)
-            if manifest
-            else machine.not_asked,
-        ),
         # the checks below it are skipped if there is no GPU
         Check(
             "GPU",
@@ -166,6 +154,5 @@ def all_checks(config: DoctorConfig, manifest: Manifest | None) -> list[Check]:
         gpu("DALI", partial(images.made_images, *decoding)),
         gpu("your images", partial(images.images_of, manifest, *decoding)) if manifest else None,
         gpu("JPEG engines", f"{CHILD}.decode:jpeg_engines", WITHOUT_ENGINES),
-        gpu("NVML", f"{CHILD}.machine:nvml_figures"),
     ]
     return [check for check in checks if check]

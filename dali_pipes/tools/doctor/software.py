@@ -4,19 +4,16 @@ nvImageCodec and CuPy are checked in a child process and imported only there, si
 may crash it.
 """
 
-import contextlib
 import platform
 import re
 import sys
-from dataclasses import dataclass
 from importlib.metadata import distributions
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.backends.dali.decoding import choose, installed_versions
+from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cuda import install_cuda
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
@@ -33,7 +30,6 @@ _CUDA_IN_NAME = re.compile(
 _OF_NVIDIA = ("nvidia-dali", "nvidia-nvimgcodec")
 # beginnings of names: distributions whose files are in the same place, or that need each other
 _SHARING_FILES = (_OF_NVIDIA, ("cupy",))
-_OF_CUDA = re.compile(r"lib(?:cudart|nvrtc|nvjpeg|cublas|cublasLt)\.so\.\d+")
 
 
 def python_version() -> Finding:
@@ -72,7 +68,7 @@ def simulated_gpu() -> Finding:
 
 
 def one_cuda() -> Finding:
-    """Checks that the libraries of CUDA that are loaded fit the packages that have loaded them.
+    """Checks that the packages that need one another are for one version of CUDA.
 
     CuPy links its CUDA runtime statically and compiles kernels with the NVRTC that PyTorch brings
     (libnvrtc.so.13), so it must be of PyTorch's major version. DALI and nvImageCodec link theirs
@@ -92,72 +88,17 @@ def one_cuda() -> Finding:
                 f"they are for different versions of CUDA, and need one of them: {names}",
                 f"uninstall them all, then install one version: {install_cuda()}",
             )
-    return _judge_loaded(majors, load_cuda())
+    return _name_majors(majors)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedCuda:
-    """What this process has loaded of CUDA.
-
-    Attributes:
-        nvrtc: the major version of the compiler that CuPy has loaded; None if it finds none.
-        nvjpeg: that of nvImageCodec's nvJPEG.
-        files: the loaded files, by the names that programs load them under.
-    """
-
-    nvrtc: int | None
-    nvjpeg: int | None
-    files: dict[str, list[str]]
-
-
-def load_cuda() -> LoadedCuda:
-    """Loads CuPy's and nvImageCodec's libraries of CUDA, where they are installed."""
-    nvrtc = None
-    # whatever keeps a library from being loaded, the check below says that it is not
-    with contextlib.suppress(Exception):
-        import cupy
-
-        nvrtc = cupy.cuda.nvrtc.getVersion()[0]
-
-    nvjpeg = installed_versions().nvjpeg[0]  # loaded as nvImageCodec loads it, and kept
-
-    files = dict[str, list[str]]()
-    # the kernel lists every mapped file, and with it where each library came from
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    for path in sorted({line.split()[-1] for line in maps if "/" in line}):
-        if _OF_CUDA.fullmatch(name := path.rpartition("/")[2]):
-            files.setdefault(name, []).append(path)
-    return LoadedCuda(nvrtc, nvjpeg or None, files)
-
-
-def _judge_loaded(majors: dict[str, int], loaded: LoadedCuda) -> Finding:
-    """Whether what is loaded fits the installed packages, whose major versions these are."""
+def _name_majors(majors: dict[str, int]) -> Finding:
     pytorch = int(torch.version.cuda.split(".")[0]) if torch.version.cuda else None
     cupy = next((major for name, major in majors.items() if name.startswith("cupy")), None)
     dali = next((major for name, major in majors.items() if name.startswith(_OF_NVIDIA)), None)
-
-    if cupy and loaded.nvrtc != cupy:
-        seen = f"loads libnvrtc.so.{loaded.nvrtc}" if loaded.nvrtc else "finds none"
-        return failed(
-            f"cupy-cuda{cupy}x compiles with libnvrtc.so.{cupy} and {seen}; PyTorch brings that of "
-            f"CUDA {pytorch}",
-            f"install the CuPy of PyTorch's CUDA: {install_cuda()}",
-        )
-    if dali and loaded.nvjpeg != dali:
-        seen = f"libnvjpeg.so.{loaded.nvjpeg}" if loaded.nvjpeg else "none"
-        return warning(
-            f"nvImageCodec of CUDA {dali} decodes with libnvjpeg.so.{dali}, and {seen} is loaded",
-            f"install it again, and look at LD_LIBRARY_PATH: {install_cuda()}",
-        )
-    if twice := [paths for paths in loaded.files.values() if len(paths) > 1]:
-        return warning(
-            f"a library is loaded twice: {' and '.join(twice[0])}",
-            "take the folder of the one that no package has installed out of LD_LIBRARY_PATH",
-        )
     if cupy and pytorch and cupy != pytorch:
         return warning(
-            f"CuPy of CUDA {cupy} beside PyTorch of CUDA {pytorch}: CuPy has loaded its own "
-            "compiler, and nobody has tried this on a GPU",
+            f"CuPy of CUDA {cupy} beside PyTorch of CUDA {pytorch}, whose compiler of kernels CuPy "
+            "takes; nobody has tried this on a GPU",
             f"install the CuPy of PyTorch's CUDA: {install_cuda()}",
         )
     return ok(_say_majors(majors | ({"torch": pytorch} if pytorch else {}), dali, pytorch))

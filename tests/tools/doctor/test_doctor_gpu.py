@@ -121,29 +121,9 @@ class MadeUpGpu:
 
 @pytest.fixture
 def nvml(made_up_machine, monkeypatch):
-    monkeypatch.setattr(machine, "Gpu", MadeUpGpu)
     monkeypatch.setattr(decode, "Gpu", MadeUpGpu)
     monkeypatch.setattr(MadeUpGpu, "missing", {})
     return lambda name, value: monkeypatch.setattr(MadeUpGpu, name, value)
-
-
-def test_all_figures_of_nvml(nvml):
-    finding = machine.nvml_figures()
-    assert (
-        finding.status == "ok"
-        and "sm_utilization 50%" in finding.found
-        and "energy_j 0 J" in finding.found
-    )
-
-
-def test_figures_that_nvml_cannot_give_have_their_reason(nvml):
-    nvml("missing", {"nvjpg_utilization": "NVML: Not Supported"})
-    nvml("busy", None)
-    finding = machine.nvml_figures()
-    assert (
-        finding.status == "warning"
-        and "not: nvjpg_utilization (NVML: Not Supported)" in finding.found
-    )
 
 
 @pytest.fixture

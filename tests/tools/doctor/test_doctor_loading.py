@@ -192,7 +192,7 @@ def test_the_doctor_tries_the_loader_that_is_named(manifest, monkeypatch):
         (len(manifest), True, loader, 32, "cuda:0", 50),
     ]
     without = [check.name for check in all_checks(DoctorConfig(), None) if check.group == "GPU"]
-    assert without == ["driver and GPUs", "DALI", "JPEG engines", "NVML"]
+    assert without == ["driver and GPUs", "DALI", "JPEG engines"]
     assert (
         DoctorConfig().loader == dp.DaliConfig()
         and DoctorConfig(loader=DaliNativeConfig()).loader == DaliNativeConfig()

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import resource
 import subprocess
 import uuid
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import pytest
 from dali_pipes.system.cpus import cgroup_folders
 from dali_pipes.system.memory import memory_left
 from dali_pipes.tools.doctor import machine
-from dali_pipes.tools.doctor.machine import cores, locked_memory, open_files, quota, shared_memory
+from dali_pipes.tools.doctor.machine import quota, shared_memory
 from dali_pipes.tools.doctor.report import Finding, size
 
 
@@ -29,49 +28,6 @@ def in_a_process_with(limit, check):
     answer = found.recv()
     process.join()
     return answer
-
-
-def limits(number, soft, hard):
-    return lambda: resource.setrlimit(number, (soft, hard))
-
-
-def test_a_low_limit_of_open_files():
-    finding = in_a_process_with(limits(resource.RLIMIT_NOFILE, 300, 400), lambda: open_files(16))
-    assert (
-        finding.status == "warning" and "300; about 576 are needed with 16 workers" in finding.found
-    )
-    assert finding.remedy == "ulimit -n 65536; the hard limit is 400, which root can raise"
-
-
-def test_open_files_that_suffice(monkeypatch):
-    unlimited = machine.resource.RLIM_INFINITY
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (4096, unlimited))
-    assert open_files(16) == Finding("ok", "4,096")
-    assert open_files(1000).remedy == "ulimit -n 65536"
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (unlimited, unlimited))
-    assert open_files(10**6) == Finding("ok", "no limit")
-
-
-def test_locked_memory_matters_where_there_is_infiniband(tmp_path, monkeypatch):
-    lowered = limits(resource.RLIMIT_MEMLOCK, 1 << 16, 1 << 16)
-    (tmp_path / "mlx5_0").mkdir()
-    monkeypatch.setattr(machine, "INFINIBAND", tmp_path)
-    finding = in_a_process_with(lowered, locked_memory)
-    assert (
-        finding.status == "warning"
-        and "64.0 KiB, and there is InfiniBand (mlx5_0)" in finding.found
-    )
-    assert "ulimit -l unlimited" in finding.remedy
-    monkeypatch.setattr(machine, "INFINIBAND", tmp_path / "none")
-    finding = in_a_process_with(lowered, locked_memory)
-    assert finding.status == "ok" and "64.0 KiB" in finding.found
-
-
-def test_no_limit_of_locked_memory(monkeypatch):
-    monkeypatch.setattr(
-        machine.resource, "getrlimit", lambda _: (machine.resource.RLIM_INFINITY,) * 2
-    )
-    assert locked_memory() == Finding("ok", "no limit")
 
 
 @pytest.fixture
@@ -114,27 +70,6 @@ def test_shm_as_the_file_system_says_it(monkeypatch):
         "need 9.2 GiB" in shared_memory(128, 256).found
         and "--shm-size=10g" in shared_memory(128, 256).remedy
     )
-
-
-def test_one_core_of_several(monkeypatch):
-    mine = os.sched_getaffinity(0)
-    monkeypatch.setattr(machine.os, "cpu_count", lambda: 16)
-    try:
-        os.sched_setaffinity(0, {min(mine)})
-        finding = cores()
-    finally:
-        os.sched_setaffinity(0, mine)
-    assert (
-        finding.status == "warning"
-        and "1 of the machine's 16 cores" in finding.found
-        and "--cpuset-cpus" in finding.remedy
-    )
-
-
-def test_all_cores(monkeypatch):
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(4)))
-    monkeypatch.setattr(machine.os, "cpu_count", lambda: 4)
-    assert cores() == Finding("ok", "all 4 of the machine's cores")
 
 
 @pytest.mark.parametrize(

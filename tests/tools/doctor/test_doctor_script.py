@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import resource
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,7 +13,7 @@ import torch
 from dali_pipes.system.child import Answer
 from dali_pipes.tools.doctor import run
 
-GROUPS = ["software", "CPU and memory", "storage", "GPU"]
+GROUPS = ["software", "CPU and memory", "GPU"]
 
 
 def findings(done):
@@ -48,7 +47,6 @@ def test_a_machine_without_a_gpu(doctor, image_folder, tmp_path):
     assert done.returncode == 1 and message["schema"] == 1
     assert list(dict.fromkeys(group for group, _ in found)) == GROUPS
     assert [check for group, check in found if group == "GPU"] == ["driver and GPUs"]
-    assert [check for group, check in found if group == "storage"] == ["page cache", "speed"]
     assert "CPU loaders work: loader=dali_cpu" in found["GPU", "driver and GPUs"]["remedy"]
     assert all(
         found["software", check]["status"] == "ok"
@@ -96,16 +94,9 @@ def process(*arguments, cwd, program=MODULE, **options):
     )
 
 
-def limited():
-    resource.setrlimit(resource.RLIMIT_NOFILE, (260, 260))
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
-
 @pytest.mark.slow
 def test_a_machine_that_is_set_up_wrongly(tmp_path):
-    """One core, few open files, a second CuPy of another CUDA, one that crashes, a DALI that cannot
-    be loaded.
-    """
+    """A second CuPy of another CUDA, one that crashes, a DALI that cannot be loaded."""
     (tmp_path / "cupy_cuda13x-14.2.0.dist-info").mkdir()
     (tmp_path / "cupy_cuda13x-14.2.0.dist-info/METADATA").write_text(
         "Metadata-Version: 2.1\nName: cupy-cuda13x\nVersion: 14.2.0\n"
@@ -116,7 +107,7 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
     (tmp_path / "nvidia/__init__.py").write_text(
         "raise ImportError('libnvjpeg.so.12: cannot open shared object file')\n"
     )
-    done = process("num_workers=4", cwd=tmp_path, preexec_fn=limited)
+    done = process(cwd=tmp_path)
     found, _ = findings(done)
     assert done.returncode == 1
     assert (
@@ -134,15 +125,6 @@ def test_a_machine_that_is_set_up_wrongly(tmp_path):
     assert (
         found["software", "CuPy"]["status"] == "warning"
         and "SIGABRT" in found["software", "CuPy"]["found"]
-    )
-    assert found["CPU and memory", "open files"]["found"].startswith("260; about 336 are needed")
-    if os.cpu_count() > 1:
-        assert found["CPU and memory", "cores"]["found"].startswith(
-            "this process may run on 1 of the machine's"
-        )
-    assert (
-        "not checked" in found["storage", "speed"]["found"]
-        and "data.train=DIR" in found["storage", "speed"]["remedy"]
     )
     assert "DALI (software)" in done.stderr.splitlines()[-1]
 
