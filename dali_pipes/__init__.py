@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dali_pipes.plan.transforms import *  # noqa: F403
     from dali_pipes.system.traces import trace as trace
     from dali_pipes.tools.diagnosis.function import diagnose as diagnose
-    from dali_pipes.tools.migration.function import explain as explain
+    from dali_pipes.tools.explain import explain as explain
 
 # The public names besides those of the tables below. `__all__` has both, see `__getattr__`.
 _NAMES = [
@@ -93,7 +93,7 @@ _HOMES = (
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
     *("adapters.items.encoded", "adapters.items.load"),
     "tools.diagnosis.function",
-    "tools.migration.function",
+    "tools.explain",
 )
 # The tables of samplings and of transforms, whose rows are public too. Their folders are imported
 # as a whole above, so that type checkers know each row.

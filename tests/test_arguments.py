@@ -68,11 +68,6 @@ NEEDED = {  # options without which there is nothing to check
     "ColorJitter": {"brightness": 0.5},
     "ViewsTransform": {"views": {"global": {"count": 2}}},
     "PrepareConfig": {"out": "/x", "resize": 64},
-    "MigrateConfig": {
-        "function": "a:b",
-        "loaders": {"dali": dp.DaliConfig()},
-        "arms": ["yours", "dali"],
-    },
     "BenchmarkConfig": {"loaders": {"dali": dp.DaliConfig()}, "arms": ["dali"]},
 }
 # methods of a manifest that are called for every image; they look at the id themselves, in less

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from dali_pipes.cli.hydra import spell_word
 from dali_pipes.cli.own_program import program_options
 from dali_pipes.data.demo import make_demo_set
 from dali_pipes.measure.arms import DataLoaderConfig
-from dali_pipes.measure.arms.users_dataloader import LiveLoader
+from dali_pipes.measure.arms.users_dataloader import UsersLoader
 
 REPO = Path(__file__).parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tutorials/*.md")])
@@ -215,16 +216,22 @@ def test_the_tutorial_that_leads_from_a_dataloader_runs(python, capsys):
         )
 
 
-def test_a_dali_pipeline_is_an_arm_beside_the_loader_that_replaces_it(python, image_folder):
+def test_a_dali_pipeline_is_an_arm_beside_the_loader_that_replaces_it(
+    python, image_folder, monkeypatch
+):
     names = python("docs/from_dali.md")
     assert names["images"].shape == (8, 3, 32, 32) and names["labels"].dtype == torch.int64
 
     (theirs,) = next(iter(names["make_iterator"]()))
     assert theirs["label"].dtype == torch.int32 and theirs["label"].shape == (8, 1)
 
+    module = ModuleType("my_dali")
+    module.make_iterator = names["make_iterator"]
+    monkeypatch.setitem(sys.modules, "my_dali", module)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     config = DataLoaderConfig(function="my_dali:make_iterator")
-    images = len(dali_pipes.Manifest.scan(image_folder))
-    with LiveLoader(names["make_iterator"](), images, 8, config, config.function) as arm:
+    images = dali_pipes.Manifest.scan(image_folder)
+    with UsersLoader(images, config, dali_pipes.TrainTransform(), 8) as arm:
         for _ in range(2):
             epoch = [batch.images.shape for batch in arm]
             assert len(epoch) == len(arm) and set(epoch) == {(8, 3, 224, 224)}

@@ -1,8 +1,7 @@
 """The command dali-pipes: finds the job that the first word names, and starts it.
 
 `main` reads the first word, and `start` runs the job: Hydra composes the options of most jobs;
-`compare`, `index` and `diagnose … -- PROGRAM` read their words themselves, and the program of
-`migrate … -- PROGRAM` is kept from Hydra.
+`compare`, `index` and `diagnose … -- PROGRAM` read their words themselves.
 """
 
 import difflib
@@ -15,11 +14,8 @@ from importlib.metadata import version
 from dali_pipes.cli.hydra import run
 from dali_pipes.cli.jobs import DIRECT, JOBS, describe
 from dali_pipes.cli.messages import explain_file_error, stop
-from dali_pipes.cli.own_program import diagnose_own_program, migrate_own_program
+from dali_pipes.cli.own_program import diagnose_own_program
 from dali_pipes.errors import DaliPipesError
-
-# jobs for which a word module:function is an option
-_OF_FUNCTIONS = ("migrate", "benchmark")
 
 
 def main() -> None:
@@ -46,16 +42,10 @@ def start(name: str) -> None:
     """Runs a job with the words of the command line that follow its name."""
     if name == "diagnose" and "--" in sys.argv[1:]:
         _run_direct(diagnose_own_program)
-    elif name == "migrate" and "--" in sys.argv[1:]:
-        place = sys.argv.index("--")
-        words = sys.argv[place + 1 :]
-
-        sys.argv[1:] = map(function_option, sys.argv[1:place])
-        run(name, lambda config: migrate_own_program(config, words), describe(JOBS[name]))
     elif name in DIRECT:
         _run_direct(JOBS[name])
     else:
-        if name in _OF_FUNCTIONS:
+        if name == "benchmark":
             sys.argv[1:] = map(function_option, sys.argv[1:])
         run(name, JOBS[name], describe(JOBS[name]))
 

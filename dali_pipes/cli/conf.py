@@ -22,7 +22,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms import ARMS
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import TRANSFORMS
-from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
+from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
@@ -147,7 +147,6 @@ JOBS: dict[str, Any] = {
     "scan": ScanConfig,
     "preview": PreviewConfig,
     "benchmark": BenchmarkConfig,
-    "migrate": MigrateConfig,
     "train": TrainConfig,
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,

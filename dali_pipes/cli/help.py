@@ -85,9 +85,7 @@ def help_text(words: str, config: DictConfig, topic: str = "", width: int | None
         parts = [_explain_topic(name, groups, width)]
     else:
         schema = OmegaConf.get_type(config)
-        lines = _summarize(
-            groups, getattr(schema, "REFUSED", ()), getattr(schema, "SELDOM", ()), width
-        )
+        lines = _summarize(groups, getattr(schema, "SELDOM", ()), width)
         parts = [_fill_words(words, width), *lines]
     text = "\n\n".join(part.rstrip() for part in parts)
     return re.sub(r"\bNone\b", "null", text).replace("$", "$$")
@@ -117,13 +115,10 @@ def _explain_topic(name: str, groups: list[Group], width: int) -> str:
     )
 
 
-def _summarize(
-    groups: list[Group], refused: Sequence[str], seldom: Sequence[str], width: int
-) -> Iterator[str]:
+def _summarize(groups: list[Group], seldom: Sequence[str], width: int) -> Iterator[str]:
     """Yields the options that are set most, the groups, and the job's other options, in lines.
 
     Args:
-        refused: groups and options that the job has from another one and does not take.
         seldom: options that other jobs are given more often than this one.
     """
     lines = {
@@ -131,9 +126,8 @@ def _summarize(
         for group in groups
         for options in group.options
         for name, default in options.defaults.items()
-        if not {name, name.partition(".")[0]} & {*refused}
     }
-    own = [name for options in groups[0].options for name in options.defaults if name in lines]
+    own = [name for options in groups[0].options for name in options.defaults]
     often = [name for name in OFTEN if name in lines and name not in seldom]
     title = "Set most often, with defaults:"
     if len(own) <= _FEW:
@@ -145,7 +139,7 @@ def _summarize(
     blocks = [
         "\n".join([_line(group.title, group.text, width), *_list_choices(group, width)])
         for group in groups[1:]
-        if group.name not in members and group.name.partition(".")[0] not in refused
+        if group.name not in members
     ]
     if blocks:
         yield "\n".join([_GROUPS, *blocks])

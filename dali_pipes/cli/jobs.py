@@ -81,27 +81,13 @@ def benchmark(config: Any) -> None:
     dali-pipes benchmark data.train=/my/images -m loader=dali_cpu loader.num_threads=1,2,4
     dali-pipes benchmark my_train:make_loader arms=[dali,dali_cpu]     # against your DataLoader
     """
-    from dali_pipes.tools.benchmark.migrate import migrate
     from dali_pipes.tools.benchmark.run import benchmark
+    from dali_pipes.tools.benchmark.users_loader import benchmark_users_loader
 
     if config.function:
-        migrate(config, sweep_folder())
+        benchmark_users_loader(config, sweep_folder())
     else:
         benchmark(config, sweep_folder())
-
-
-def migrate(config: Any) -> None:
-    """Shows which of your DataLoaders convert, the change of your program, and its gain.
-
-    Images, transform and batch size are those of your DataLoader. docs/from_torch.md has the rest.
-
-    dali-pipes migrate -- train.py ARGS     # your program, until its training begins
-    dali-pipes migrate loader=dali_cpu measure=false -- train.py ARGS
-    dali-pipes migrate my_train:make_loader     # make_loader() in my_train.py returns a DataLoader
-    """
-    from dali_pipes.tools.benchmark.migrate import migrate
-
-    migrate(config)
 
 
 def compare() -> None:
@@ -253,7 +239,6 @@ JOBS: dict[str, Callable[..., Any]] = {
     for job in (
         train,
         benchmark,
-        migrate,
         compare,
         scan,
         index,

@@ -1,4 +1,4 @@
-"""dali-pipes diagnose OPTIONS -- train.py ARGS, and the same of migrate: jobs on a user's program.
+"""dali-pipes diagnose OPTIONS -- train.py ARGS: diagnose on a user's program.
 
 The words before `--` are options; those behind it are the program, which Hydra never sees.
 """
@@ -65,26 +65,3 @@ def program_options(words: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{option} is {value}; it takes a number above 0 and below 1,000,000")
 
     return options
-
-
-def migrate_own_program(config: Any, words: list[str]) -> None:
-    """Runs migrate on the user's program, whose words Hydra never sees."""
-    from dali_pipes.tools.benchmark.migrate import compare_program
-    from dali_pipes.tools.migration.run import ProgramRun, migrate_program
-
-    if config.function:
-        raise ConfigError(f"{config.function} and a program behind --: migrate takes one of them")
-    if config.workload == "cold" or config.corun > 1:
-        option = "workload=cold" if config.workload == "cold" else f"corun={config.corun}"
-        raise ConfigError(
-            f"{option} starts processes for each trial, and migrate runs your program once; put "
-            f"what makes the DataLoader into a function: migrate {option} my_train:make_loader"
-        )
-    run = ProgramRun(
-        words=words,
-        limit=config.limit,
-        number=config.number,
-        measure=config.measure,
-        out=Path(config.out),
-    )
-    migrate_program(config, run, compare_program)

@@ -12,7 +12,7 @@ and when to measure, and watches (`Sampler`). docs/method.md gives the reasons.
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,6 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.gpus import find_gpus, gpu_of
 from dali_pipes.measure.images import check_trained_model
-from dali_pipes.measure.program_process import MeasuredProgram
 from dali_pipes.measure.results import Facts, Job, Trial
 from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
@@ -72,8 +71,6 @@ class Trials:
     Args:
         folder: receives manifest.parquet, and trials/, whose files begin with a running number.
         corun, restart: as in `BenchmarkConfig`.
-        running: the processes of arms that run already, by arm; not with `restart`. Such an arm has
-            one process, also for the control.
 
     Attributes:
         cpus: the cores of every arm.
@@ -87,11 +84,9 @@ class Trials:
         folder: Path,
         corun: int = 1,
         restart: bool = True,
-        running: Mapping[str, MeasuredProgram] | None = None,
     ):
         # before anything is read or started
         refuse_simulated_gpu()
-        self._running = dict(running or {})
         self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
 
         self.cpus = cores_of(config)
@@ -154,7 +149,7 @@ class Trials:
         """
         failed = {}
         wanted = [("round", arm) for arm in arms] + (
-            [("control", control)] if control in arms and control not in self._running else []
+            [("control", control)] if control in arms else []
         )
 
         # leaving the block with an error ends those that are not suspended yet
@@ -261,10 +256,8 @@ class Trials:
 
         They are new, or with restart=false those that were suspended since their last trial.
         """
-        # the program that is running has one process, which is its own control
-        phase = "round" if key.arm in self._running else key.phase
-        suspended = self._suspended.pop((phase, key.arm, json.dumps(job)), None)
-        arm = suspended or self._begin(phase, key.arm, job)
+        suspended = self._suspended.pop((key.phase, key.arm, json.dumps(job)), None)
+        arm = suspended or self._begin(key.phase, key.arm, job)
 
         # with restart=true the processes end with this block; `_suspend` takes them out of it
         with arm.stack:
@@ -278,11 +271,6 @@ class Trials:
                 self._suspend(arm)
 
     def _begin(self, phase: str, arm: str, job: dict[str, Any]) -> _ArmProcesses:
-        # the stack is empty: whoever started the program ends it
-        if program := self._running.get(arm):
-            program.begin_trials(job)
-            return _ArmProcesses((phase, arm, json.dumps(job)), contextlib.ExitStack(), [program])
-
         # longer than any answer may take: start-up, warm-up and measuring
         limit_s = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
         if self.work.workload == "cold":

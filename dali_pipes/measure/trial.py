@@ -19,7 +19,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -39,16 +39,10 @@ GROUP_SECONDS = 0.5  # minimum duration of each rate that the warm-up measures
 GROUP_BATCHES = {"loader": 12, "train": 4}  # minimum number of batches, likewise
 
 
-def run_trial(
-    controller: Controller,
-    open_loader: Callable[[Workload, Any], MeasuredLoader] = Workload.arm_loader,
-) -> None:
+def run_trial(controller: Controller) -> None:
     """Runs the trials of one arm in this process; the module's docstring lists the answers.
 
     Times are in seconds.
-
-    Args:
-        open_loader: returns what is measured of an arm with these options.
     """
     work = Workload.from_dict(controller.job["work"])
     if work.model:
@@ -58,7 +52,7 @@ def run_trial(
     # the time to the first batch includes the start of the loader, but not that of Python
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
-    with open_loader(work, config) as loader:
+    with work.arm_loader(config) as loader:
         if work.workload == "cold":
             # the answers come as with a warm-up; after the second one protocol.py drops the files
             controller.send({})

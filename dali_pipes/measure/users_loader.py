@@ -3,7 +3,7 @@
     with work_of("my_train:make_loader", config, console) as (config, yours):
         ...    # measure `yours` and other loaders with this config
 
-The batch size is the DataLoader's too. The tools benchmark and migrate use this.
+The batch size is the DataLoader's too. The benchmark uses this.
 """
 
 import contextlib

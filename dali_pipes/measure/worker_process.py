@@ -3,8 +3,8 @@
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator, Sequence, Set
-from typing import IO, Any
+from collections.abc import Iterator, Set
+from typing import Any
 
 from dali_pipes.system.child import Child, ChildError
 from dali_pipes.system.cpus import start_on_cpus
@@ -25,7 +25,6 @@ class MeasuringProcess(Child):
         cpus: the cores it may use; numerical libraries start as many threads.
         gpu: the GPU that it sees, as in CUDA_VISIBLE_DEVICES; None: all.
         limit_s: seconds without an answer after which it is treated as hanging.
-        flags, errors: as for `Child`.
     """
 
     def __init__(
@@ -36,8 +35,6 @@ class MeasuringProcess(Child):
         cpus: Set[int],
         gpu: str | None = None,
         limit_s: float = 600,
-        flags: Sequence[str] = (),
-        errors: IO[str] | None = None,
     ):
         self._what = what
         # PASSIVE: OpenMP's idle threads sleep; spinning, they would count as CPU time of the arm
@@ -47,7 +44,7 @@ class MeasuringProcess(Child):
 
         # the process inherits the cores of the thread that starts it
         with start_on_cpus(cpus):
-            super().__init__(function, job, limit_s, environment, flags, errors)
+            super().__init__(function, job, limit_s, environment)
 
     def answer(self) -> Any:
         """Returns the next answer, as `Child.answer`; raises an ArmError that names the arm."""

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
@@ -76,8 +76,6 @@ class Child:
         job: a value that JSON can hold; the controller has it as `job`.
         limit_s: a process that gives no answer for this long is killed.
         environment: variables that differ from this process's.
-        flags: options of python.
-        errors: where its stderr and stdout go; None: into a file, and `output` has them.
 
     Attributes:
         output: its stderr and stdout, after the `with` block.
@@ -91,18 +89,16 @@ class Child:
         job: Any,
         limit_s: float,
         environment: Mapping[str, str] | None = None,
-        flags: Sequence[str] = (),
-        errors: IO[str] | None = None,
     ):
         self._limit_s = limit_s
         # a file and not a pipe, which nobody would read; closed in __exit__
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
             # -P: the working directory does not shadow modules
-            [sys.executable, *flags, "-P", "-c", _START, function],
+            [sys.executable, "-P", "-c", _START, function],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=errors or self._errors,
+            stderr=self._errors,
             text=True,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
@@ -131,22 +127,11 @@ class Child:
         Raises:
             ChildError: there is none; the text says why, and what the process wrote last.
         """
-        answer = self.answer_within(self._limit_s)
-        if answer is None:
-            self._signal(signal.SIGKILL)
-            raise ChildError(f"gave no answer for {self._limit_s:g} s and was ended")
-        return answer
-
-    def answer_within(self, seconds: float) -> Any:
-        """Returns the next answer; None if it does not come in time.
-
-        Raises:
-            ChildError: it will never come; the text says why, and what the process wrote last.
-        """
         try:
-            line = self._answers.get(timeout=max(0.0, seconds))
+            line = self._answers.get(timeout=self._limit_s)
         except queue.Empty:
-            return None
+            self._signal(signal.SIGKILL)
+            raise ChildError(f"gave no answer for {self._limit_s:g} s and was ended") from None
 
         if line:
             answer = json.loads(line)
@@ -171,10 +156,6 @@ class Child:
 
     def wake(self) -> None:
         self._signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """Ends the process and its descendants at once."""
-        self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         """Sends a signal to the process and its descendants, even those that outlive it."""

@@ -15,7 +15,7 @@ from hydra.errors import ConfigCompositionException, MissingConfigException
 import dali_pipes as dp
 from dali_pipes.cli.conf import register
 from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, DecodingConfig, SyntheticConfig
-from dali_pipes.tools.benchmark.config import BenchmarkConfig, MigrateConfig
+from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.preparation.config import PrepareConfig
@@ -28,7 +28,6 @@ JOBS = {
     "scan": ScanConfig,
     "preview": PreviewConfig,
     "benchmark": BenchmarkConfig,
-    "migrate": MigrateConfig,
     "train": TrainConfig,
     "diagnose": DiagnoseConfig,
     "doctor": DoctorConfig,
@@ -36,7 +35,6 @@ JOBS = {
     "gpu_check": GpuCheckConfig,
 }
 NEEDED = {
-    "migrate": ["function=my_train:make_loader"],
     "prepare": ["out=made", "resize=64"],
 }
 OPTION_NEEDS = {

@@ -118,9 +118,8 @@ def test_a_job_fits_on_a_few_screens(help_of, job, given, width):
     own = {name for name, _ in shown(help_of(job, given, OWN))}
     lines = Counter(re.findall(r"^  ([\w.@]+)", text, re.MULTILINE))
     choices = {name for name in config.hydra.runtime.choices if not name.startswith("hydra/")}
-    refused = getattr(conf.JOBS.get(job), "REFUSED", ())
     names = {*own, *(name for name in choices if "@loaders" not in name)}
-    assert {name for name in names if lines[name] != (not name.startswith(refused))} == set()
+    assert {name for name in names if lines[name] != 1} == set()
 
 
 @pytest.mark.parametrize("job", jobs.DIRECT)
@@ -147,7 +146,7 @@ def test_what_is_set_most_comes_first(help_of):
     for job, given in GIVEN:
         first = [name for name, _ in shown(help_of(job, given))]
         schema = conf.JOBS.get(job)
-        seldom = (*getattr(schema, "SELDOM", ()), *getattr(schema, "REFUSED", ()))
+        seldom = getattr(schema, "SELDOM", ())
         often = [
             name
             for name, _ in shown(help_of(job, given, ALL))
@@ -156,18 +155,9 @@ def test_what_is_set_most_comes_first(help_of):
         of_groups = [name for name in OFTEN if name in often and "." in name]
         assert set(often) <= set(first)
         # where the images are, as far as the job is told it
-        assert first[0] == (of_groups or first)[0] or job == "migrate"
+        assert first[0] == (of_groups or first)[0]
         left -= set(often)
     assert not left
-
-
-def test_the_help_of_migrate_shows_nothing_that_the_dataloader_decides(help_of):
-    text = help_of("migrate")
-    names = re.findall(r"^  ([\w.@]+)", text, re.MULTILINE)
-    wrong = [name for name in names if name.startswith(("data", "transform", "batch_size"))]
-    assert wrong == [] and {"arms", "loader", "loader.num_threads", "pairs"} <= set(names)
-    # it takes one of them, which is explained all the same
-    assert "data.cache_dir=" in help_of("migrate", topic="data")
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ RESULTS = (
     "gpu_h200_2026-11-27_graph/loader.json",
     "loaders_cpu_2cores_2026-11-23/result.json",
     *(f"{PAIRS}/{name}/result.json" for name in ("fp32_64", "fp32_256", "uint8_256")),
-    "public_programs_cpu_2cores_2026-11-26/imagenet.json",
+    "preset_cpu_2cores_2026-11-23/result.json",
 )
 COMPARED = ("images_per_s", "cpu_s_per_1000_images")
 

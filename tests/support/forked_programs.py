@@ -15,7 +15,8 @@ def serve():
 
     import dali_pipes.tools.diagnosis.examination.examination
     import dali_pipes.tools.diagnosis.programs.dataloader
-    import dali_pipes.tools.diagnosis.report  # noqa: F401
+    import dali_pipes.tools.diagnosis.report
+    import dali_pipes.tools.explain  # noqa: F401
     from dali_pipes.system.program import frames
     from dali_pipes.tools.diagnosis.watching import watched
 

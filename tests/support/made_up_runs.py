@@ -8,6 +8,7 @@ from later import later
 from made_up import gpu, trial
 from PIL import Image
 
+from dali_pipes.adapters.from_torch.reading import Step
 from dali_pipes.measure.figures import result_figures
 
 AGREEMENT = {
@@ -95,19 +96,13 @@ def save_benchmark(folder: Path, **changes) -> None:
     (folder / "result.json").write_text(json.dumps(result))
 
 
-def save_migration(folder: Path) -> None:
-    """What dali-pipes migrate saves beside the files of a comparison."""
+def save_users_steps(folder: Path) -> None:
+    """What a benchmark with a DataLoader of the user's saves beside its other files."""
     long = "RandomResizedCrop(size=(96, 96), scale=(0.08, 1.0), interpolation=bilinear)"
-    steps = [{"text": long, "by": "TrainTransform: size=96, scale=(0.08, 1.0), bilinear"}]
-    refused = [{"text": "<lambda> & more", "by": "REFUSED: a function of your own"}]
-    common = {"text": "a DataLoader of 200 samples of ImageFolder", "unmeasured": ""}
-    loaders = [
-        {"number": 1, "place": "my_train.py:6", "trains": True, "steps": steps, "refusal": ""}
-        | {"compared": "the largest distance of distributions is 0.082", **common},
-        {"number": 2, "place": "my_train.py:9", "trains": False, "steps": refused}
-        | {"refusal": "it has a function of your own", "compared": "", **common},
+    steps = [
+        Step(long, "TrainTransform: size=96, scale=(0.08, 1.0), bilinear"),
+        Step("<lambda> & more", "as it is"),
     ]
-    diff = f"--- my_train.py\n+++ my_train.py\n-loader = {'a' * 300}\n+loader = dp.from_torch(x)\n"
-    migration = {"program": ["my_train.py"], "seconds_before_training": 1.0, "loaders": loaders}
-    migration |= {"diff": diff, "notes": ["Lightning: see docs/integrations.md"]}
-    (folder / "migration.json").write_text(json.dumps(migration))
+    later("dali_pipes.tools.benchmark.page").save_steps(
+        folder, "my_train:make_loader", steps, "the largest distance is 0.084"
+    )

@@ -5,7 +5,6 @@
     cached               a few real batches, again and again
     synthetic            constant images, on the device already
     users_dataloader     a DataLoader of the user's own, that a function makes
-    program_loader       the one that a program of the user's trains with
 
 The core knows none of them. Those that follow the plan are backends, which are made known to
 `build_loader` here; each of the others is an `UnplannedLoader`. `arm_of` returns what a comparison
@@ -21,7 +20,6 @@ from dali_pipes.backends.registry import BackendEntry, add_backend
 from dali_pipes.measure.arms.cached import CachedConfig
 from dali_pipes.measure.arms.decoding import DecodingConfig
 from dali_pipes.measure.arms.native import DaliNativeConfig
-from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.arms.synthetic import SyntheticConfig
 from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig
 from dali_pipes.system.cuda import cuda_extra
@@ -33,7 +31,6 @@ __all__ = [
     "DaliNativeConfig",
     "DataLoaderConfig",
     "DecodingConfig",
-    "ProgramLoaderConfig",
     "SyntheticConfig",
     "arm_of",
     "makes_images",
@@ -97,12 +94,6 @@ ARMS = (
         name="dataloader",
         config=DataLoaderConfig,
         made_by="dali_pipes.measure.arms.users_dataloader:UsersLoader",
-        follows_plan=False,
-    ),
-    Arm(
-        name="program_loader",
-        config=ProgramLoaderConfig,
-        made_by="dali_pipes.measure.arms.users_dataloader:LiveLoader",
         follows_plan=False,
     ),
     Arm(

@@ -13,7 +13,6 @@ from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
 from dali_pipes.checks import check_min
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.measure.arms.program_loader import ProgramLoaderConfig
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.options import option
 from dali_pipes.plan.transforms import Transform
@@ -38,30 +37,20 @@ class DataLoaderConfig(LoaderConfig):
         return Concurrency(max(1, self.num_workers), max(1, self.num_workers), 2 * self.num_workers)
 
 
-class LiveLoader(UnplannedLoader):
-    """The images of a live DataLoader, epoch after epoch. The samples are not known, so all ids are
-    0.
-
-    Args:
-        images: how many images an epoch has.
-        config: the options of the arm.
-        origin: where the DataLoader comes from, in words.
+class UsersLoader(UnplannedLoader):
+    """The images of the DataLoader that a function makes, epoch after epoch. The transform is the
+    DataLoader's own. The samples are not known, so all ids are 0.
     """
 
     def __init__(
-        self,
-        dataloader: Any,
-        images: int,
-        batch_size: int,
-        config: DataLoaderConfig | ProgramLoaderConfig,
-        origin: str,
+        self, manifest: Manifest, config: DataLoaderConfig, transform: Transform, batch_size: int
     ):
-        super().__init__(images, batch_size)
-        self._loader = dataloader
+        super().__init__(len(manifest), batch_size)
+        self._loader = import_function(config.function)()
         self._iterator: Any = None
         self._device = arrival_device(config)
         workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
-        self._decodes = f"the DataLoader of {origin}, with {workers}"
+        self._decodes = f"the DataLoader of {config.function}, with {workers}"
 
     @property
     def decodes(self) -> str:
@@ -79,16 +68,6 @@ class LiveLoader(UnplannedLoader):
     def close(self) -> None:
         end_workers(self._iterator)
         self._iterator = None
-
-
-class UsersLoader(LiveLoader):
-    """The images of the DataLoader that a function makes. The transform is the DataLoader's own."""
-
-    def __init__(
-        self, manifest: Manifest, config: DataLoaderConfig, transform: Transform, batch_size: int
-    ):
-        dataloader = import_function(config.function)()
-        super().__init__(dataloader, len(manifest), batch_size, config, config.function)
 
 
 def _images_of(batch: Any) -> torch.Tensor:

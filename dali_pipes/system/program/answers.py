@@ -36,18 +36,13 @@ class Answers:
         self.end(status)
 
     def end(self, status: int) -> NoReturn:
-        """Ends the process at once: nothing that the program would do later may happen."""
-        end_process(status)
+        """Ends the process and its workers at once, without its atexit functions, finally blocks
+        and threads: nothing that the program would do later may happen.
+        """
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
 
-
-def end_process(status: int) -> NoReturn:
-    """Ends this process and its workers at once, without its atexit functions, finally blocks and
-    threads.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-
-    for process in multiprocessing.active_children():
-        process.terminate()
-    os._exit(status)
+        for process in multiprocessing.active_children():
+            process.terminate()
+        os._exit(status)

@@ -20,13 +20,6 @@ def is_library(file: str) -> bool:
     )
 
 
-def library_of(frame: FrameType | None) -> str:
-    """Returns the package that a frame's code is installed with; "" for a program's own code."""
-    parts = Path(frame.f_code.co_filename).parts if frame is not None else ()
-    installed = [at for at, part in enumerate(parts) if part in _INSTALLED]
-    return Path(parts[installed[-1] + 1]).stem if installed else ""
-
-
 def program_frame(frame: FrameType | None) -> FrameType | None:
     """Returns the innermost frame that is not of an installed library; None if all of them are."""
     # code that has no file, such as exec's, is no place that a person could look at

@@ -55,20 +55,19 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
-def refuse_processes(fail: Fail, job: str) -> dict[str, Hook]:
+def refuse_processes(fail: Fail) -> dict[str, Hook]:
     """Returns the hooks that refuse a program which trains in processes of its own.
 
     Args:
         fail: ends the program with the message.
-        job: the job that runs it, such as "diagnose".
     """
     return {
-        "torch.distributed.distributed_c10d": lambda module: _refuse_groups(module, fail, job),
-        "torch.multiprocessing.spawn": lambda module: _refuse_spawning(module, fail, job),
+        "torch.distributed.distributed_c10d": lambda module: _refuse_groups(module, fail),
+        "torch.multiprocessing.spawn": lambda module: _refuse_spawning(module, fail),
     }
 
 
-def _refuse_groups(module: ModuleType, fail: Fail, job: str) -> None:
+def _refuse_groups(module: ModuleType, fail: Fail) -> None:
     original = module.init_process_group
 
     @wraps(original)
@@ -78,7 +77,7 @@ def _refuse_groups(module: ModuleType, fail: Fail, job: str) -> None:
         if max(int(world), int(os.environ.get("WORLD_SIZE", 1))) > 1:
             fail(
                 "the program trains in several processes (init_process_group); "
-                f"{job} runs one: give it one device"
+                "diagnose runs one: give it one device"
             )
         return original(*arguments, **options)
 
@@ -88,11 +87,11 @@ def _refuse_groups(module: ModuleType, fail: Fail, job: str) -> None:
             place.init_process_group = init_process_group
 
 
-def _refuse_spawning(module: ModuleType, fail: Fail, job: str) -> None:
+def _refuse_spawning(module: ModuleType, fail: Fail) -> None:
     def refuse(*arguments: Any, **options: Any) -> NoReturn:
         fail(
             "the program trains in processes of its own (torch.multiprocessing.spawn), where "
-            f"its loop is not seen; give {job} a program that trains in its main process on "
+            "its loop is not seen; give diagnose a program that trains in its main process on "
             "one device"
         )
 

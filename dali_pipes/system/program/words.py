@@ -1,4 +1,4 @@
-"""Which program the words of a command line start: dali-pipes JOB -- train.py ARGS.
+"""Which program the words of a command line start: dali-pipes diagnose -- train.py ARGS.
 
 `read_program` reads them, and refuses what cannot be watched with what to write instead.
 """
@@ -36,6 +36,8 @@ _WRAPPERS = (
     "jupyter",
 )
 _WITH_VALUE = ("-W", "-X")  # options of python
+_START = "dali-pipes diagnose --"
+_CALL = "dali_pipes.diagnose(loader, step)"  # in a notebook
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +55,11 @@ class Program:
     flags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramJob:
-    """A job of dali-pipes that runs a user's program, for its messages.
-
-    Attributes:
-        name: such as "diagnose".
-        participle: what the program could not be, such as "diagnosed".
-        call: what to call in a notebook instead.
-    """
-
-    name: str
-    participle: str
-    call: str
-
-    def say(self, text: str) -> None:
-        print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+def say(text: str) -> None:
+    print(f"diagnose: {text}", file=sys.stderr, flush=True)
 
 
-def read_program(words: Sequence[str], job: ProgramJob) -> Program:
+def read_program(words: Sequence[str]) -> Program:
     """Returns the program that these words of a command line start, with or without `python` in
     front.
 
@@ -80,18 +68,16 @@ def read_program(words: Sequence[str], job: ProgramJob) -> Program:
     """
     rest, flags = list(words), list[str]()
     if rest and re.fullmatch(r"i?python(\d+(\.\d+)*)?", Path(rest[0]).name):
-        _note_interpreter(rest.pop(0), job)
+        _note_interpreter(rest.pop(0))
         while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
             flags += [rest.pop(0) for _ in range(2 if rest[0] in _WITH_VALUE else 1)]
 
     is_module = rest[:1] == ["-m"]
     rest = rest[1:] if is_module else rest
     if not rest:
-        raise ConfigError(
-            f"-- is followed by no program; write dali-pipes {job.name} -- train.py ARGS"
-        )
+        raise ConfigError(f"-- is followed by no program; write {_START} train.py ARGS")
 
-    _refuse_others(rest, is_module, job)
+    _refuse_others(rest, is_module)
     # a command of an environment, such as `yolo`, is a Python program as well
     if not is_module and not Path(rest[0]).exists() and (script := _console_script(rest[0])):
         rest[0] = script
@@ -107,17 +93,16 @@ def read_program(words: Sequence[str], job: ProgramJob) -> Program:
     return Program(rest, is_module, tuple(flags))
 
 
-def _refuse_others(rest: list[str], is_module: bool, job: ProgramJob) -> None:
+def _refuse_others(rest: list[str], is_module: bool) -> None:
     """Raises ConfigError for programs that cannot be watched, by their name, with what to write
     instead.
     """
     name = Path(rest[0])
     script = next((place for place, word in enumerate(rest) if word.endswith(".py")), None)
-    start = f"dali-pipes {job.name} --"
-    instead = f"{start} {' '.join(rest[script:]) if script else 'train.py ARGS'}"
+    instead = f"{_START} {' '.join(rest[script:]) if script else 'train.py ARGS'}"
 
     if name.name in _LAUNCHERS or (is_module and rest[0] in _LAUNCHER_MODULES):
-        why = f"starts several processes, of which {job.name} cannot watch the loops"
+        why = "starts several processes, of which diagnose cannot watch the loops"
         raise ConfigError(
             f"{name.name} {why}; give the program itself, which then trains in one process on "
             f"one device: {instead}"
@@ -125,11 +110,11 @@ def _refuse_others(rest: list[str], is_module: bool, job: ProgramJob) -> None:
 
     if name.suffix == ".ipynb":
         raise ConfigError(
-            f"{name}: a notebook; in it, call {job.call}, or export it (jupyter nbconvert)"
+            f"{name}: a notebook; in it, call {_CALL}, or export it (jupyter nbconvert)"
         )
     if name.suffix == ".ipy":
         raise ConfigError(
-            f"{name}: IPython's own syntax; in IPython, call {job.call}, or make it a .py"
+            f"{name}: IPython's own syntax; in IPython, call {_CALL}, or make it a .py"
         )
     if name.suffix in (".sh", ".bash"):
         raise ConfigError(
@@ -138,8 +123,8 @@ def _refuse_others(rest: list[str], is_module: bool, job: ProgramJob) -> None:
 
     if rest[0] in ("-c", "-"):
         raise ConfigError(
-            f"a program without a file cannot be {job.participle}; write it into one: {start} "
-            "train.py ARGS"
+            f"a program without a file cannot be diagnosed; write it into one: {_START} train.py "
+            "ARGS"
         )
     if name.name in _WRAPPERS and not is_module and not name.is_file():
         raise ConfigError(
@@ -149,19 +134,17 @@ def _refuse_others(rest: list[str], is_module: bool, job: ProgramJob) -> None:
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise ConfigError(
-            f"WORLD_SIZE is set: a process of several; start {job.name} without torchrun or srun"
+            "WORLD_SIZE is set: a process of several; start diagnose without torchrun or srun"
         )
 
 
-def _note_interpreter(python: str, job: ProgramJob) -> None:
+def _note_interpreter(python: str) -> None:
     """Says so if the program will run in another environment than these words name: programs run
     in this process's Python.
     """
     found = shutil.which(python)
     if found and Path(found).parent.resolve() != (Path(sys.prefix) / "bin").resolve():
-        job.say(
-            f"it runs with {sys.executable}, where dali_pipes is installed, and not with {found}"
-        )
+        say(f"it runs with {sys.executable}, where dali_pipes is installed, and not with {found}")
 
 
 def _console_script(name: str) -> str | None:

@@ -1,1 +1,1 @@
-"""The A/B benchmark of loaders: dali-pipes benchmark, migrate and compare. See docs/method.md."""
+"""The A/B benchmark of loaders: dali-pipes benchmark and compare. See docs/method.md."""

@@ -1,7 +1,7 @@
 """Options of dali-pipes benchmark."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from dali_pipes.checks import check_choice, check_min
 from dali_pipes.errors import ConfigError
@@ -69,33 +69,3 @@ class BenchmarkConfig(LoadersConfig):
 
         if self.baseline is not None:
             check_choice("baseline", self.baseline, tuple(self.arms))
-
-
-@dataclass(kw_only=True, slots=True)
-class MigrateConfig(BenchmarkConfig):
-    """dali-pipes migrate: your DataLoader against a loader of dali_pipes that does the same work.
-
-    Attributes:
-        function: module:function, which takes no arguments and returns the DataLoader.
-        arms: `yours` is the DataLoader.
-        limit: seconds in which the training of a program has to begin.
-        number: which DataLoader of a program is measured, from 1, as the report numbers them; None:
-            the one that trains.
-        restart: as for benchmark, for a function; a program is run once.
-        measure: whether the A/B is run; false: only the report and the change of a program are
-            printed.
-    """
-
-    # the DataLoader has its own (measure/users_loader.py)
-    REFUSED: ClassVar = ("data", "transform", "batch_size")
-
-    arms: list[str] = field(default_factory=lambda: ["yours", "loader"])
-    limit: float = option(600.0, check_min, 1)
-    number: int | None = option(None, check_min, 1)
-    measure: bool = True
-    out: str = "runs/migrate"
-
-    def __post_init__(self) -> None:
-        # a program's DataLoader takes this place when it is known
-        self.loaders = {"yours": DataLoaderConfig()} | self.loaders
-        BenchmarkConfig.__post_init__(self)

@@ -12,7 +12,6 @@ An arm that fails is reported, and the others go on without it.
 import contextlib
 import itertools
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -29,7 +28,6 @@ from dali_pipes.measure.arms import arm_of, makes_images
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
 from dali_pipes.measure.images import open_measured_images
 from dali_pipes.measure.printing import print_result
-from dali_pipes.measure.program_process import MeasuredProgram
 from dali_pipes.measure.protocol import Trials
 from dali_pipes.measure.results import ArmFigures, Result, Trial, Workers
 from dali_pipes.measure.rounds import TrialKey, list_trials, rounds
@@ -49,10 +47,7 @@ console = Console(stderr=True)
 
 
 def benchmark(
-    config: BenchmarkConfig,
-    sweep: Path | None = None,
-    folder: Path | None = None,
-    running: Mapping[str, MeasuredProgram] | None = None,
+    config: BenchmarkConfig, sweep: Path | None = None, folder: Path | None = None
 ) -> None:
     """Runs all arms; prints a table to stderr, and the result as one line of JSON to stdout.
 
@@ -62,7 +57,6 @@ def benchmark(
         sweep: the folder of the sweep that this run belongs to, which replaces `config.out`; the
             sweep's table is updated.
         folder: for the files, instead of a new one.
-        running: as for `Trials`.
 
     Raises:
         ArmError: the arms do not agree, and nothing was timed; or an arm failed, which is raised
@@ -92,7 +86,7 @@ def benchmark(
         )
 
     folder = folder or make_run_folder(out)
-    trials = Trials(config, manifest, folder, config.corun, config.restart, running)
+    trials = Trials(config, manifest, folder, config.corun, config.restart)
     # before anything is timed: the speed of an arm with other pixels would mean nothing
     with console.status("comparing pixels"):
         agreement = check_agreement(

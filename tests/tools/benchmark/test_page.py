@@ -4,10 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 from later import later
-from made_up_runs import made_result, save_benchmark, save_migration
-
-from dali_pipes.adapters.from_torch.reading import Step
-from dali_pipes.tools.benchmark.migrate import save_steps
+from made_up_runs import made_result, save_benchmark, save_users_steps
 
 pages = later("dali_pipes.tools.benchmark.page")
 
@@ -61,32 +58,17 @@ def test_the_table_and_the_ratio_come_first(page):
     assert ">2.00 ×</text>" in text
 
 
-@pytest.mark.slow
-def test_the_page_of_a_program_has_what_carries_out_its_steps_and_the_change(page, tmp_path):
+def test_the_page_of_a_users_loader_has_what_carries_out_its_steps(page, tmp_path):
     save_benchmark(tmp_path)
-    save_migration(tmp_path)
-    pages.write_page(tmp_path)
-    text = (tmp_path / "report.html").read_text()
-    assert "DataLoader 1, my_train.py:6, which trains" in text
-    assert "<td>TrainTransform: size=96" in text and "Compared with your loader: the larg" in text
-    assert "&lt;lambda&gt; &amp; more<td class=refused>REFUSED" in text
-    assert "It stays as it is: it has a function of your own" in text
-    assert "+loader = dp.from_torch(x)" in text and "docs/integrations.md" in text
-    # the ratio is before all of it
-    assert text.index("<td>2.00 [2.00, 2.00]") < text.index("DataLoader 1")
-    assert "DataLoader 1" not in page()
-
-
-def test_the_page_of_a_function_has_what_carries_out_its_steps(tmp_path):
-    save_benchmark(tmp_path)
-    steps = [Step("RandomHorizontalFlip(p=0.5)", "flip=0.5")]
-    save_steps(tmp_path, "my_train:make_loader", steps, "the largest distance is 0.084")
+    save_users_steps(tmp_path)
     pages.write_page(tmp_path)
     text = (tmp_path / "report.html").read_text()
     assert "<h2>The DataLoader of my_train:make_loader</h2>" in text
-    assert "<td>RandomHorizontalFlip(p=0.5)<td>flip=0.5" in text
+    assert "<td>TrainTransform: size=96" in text and "&lt;lambda&gt; &amp; more<td>as it is" in text
     assert "Compared with your loader: the largest distance is 0.084." in text
-    assert "The change of the program" not in text
+    # the ratio is before all of it
+    assert text.index("<td>2.00 [2.00, 2.00]") < text.index("The DataLoader of")
+    assert "The DataLoader of" not in page()
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ class ExaminedLoop:
         self._began_anew: bool | None = None
         self._rounds = list[Any]()  # complete rounds of the measurement
 
-        self._is_finishing = False
+        self._is_finishing = self._is_reported = False
         self._ended = ""  # why the measurement ended early
 
     def start(self, built_at: tuple[Path, int] | None, step: Callable[[Any], Any] | None) -> None:
@@ -166,6 +166,8 @@ class ExaminedLoop:
 
     def at_limit(self, frame: FrameType | None) -> None:
         """Reports what has been measured, since the time is over; or else where the program is."""
+        if self._is_reported:  # only `_explain` runs still
+            self._answers.end(0)
         if self._is_finishing:
             return
 
@@ -218,7 +220,26 @@ class ExaminedLoop:
                 "text": text.getvalue(),
             }
         )
+        self._is_reported = True
+        # after the report, since a large data set is read for a while
+        if "tensorflow" not in type(self.loader).__module__:
+            self._answers.send({"doing": "reading the steps of its loader"})
+            self._answers.send({"explained": self._explain()})
         self._answers.end(0)
+
+    def _explain(self) -> str:
+        """Returns what `from_torch` would make of the loader, as `explain` prints it."""
+        from rich.console import Console
+
+        from dali_pipes.system.child import explain as in_one_line
+        from dali_pipes.tools.explain import explain_on
+
+        text = StringIO()
+        try:
+            explain_on(Console(file=text, width=self._job["width"]), self.loader)
+        except Exception as error:
+            text.write(f"{in_one_line(error)}: a fault of dali_pipes; please report it\n")
+        return f"\nWhat from_torch makes of its loader:\n{text.getvalue()}"
 
 
 def refuse_compiled_loops(answers: Answers) -> None:

@@ -32,7 +32,7 @@ def list_hooks(watch: Watch) -> dict[str, Hook]:
                 lambda optimizer, arguments, options: watch.count_step()
             ),
         }
-        | refuse_processes(watch.answers.fail, "diagnose")
+        | refuse_processes(watch.answers.fail)
     )
 
 

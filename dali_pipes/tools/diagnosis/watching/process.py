@@ -13,10 +13,9 @@ from typing import Any
 
 from dali_pipes.system.files import make_run_folder
 from dali_pipes.system.program.process import ProgramError, ProgramProcess, start_program
-from dali_pipes.system.program.words import ProgramJob, read_program
+from dali_pipes.system.program.words import read_program, say
 
 _WATCHED = "dali_pipes.tools.diagnosis.watching.watched:main"
-_JOB = ProgramJob("diagnose", "diagnosed", "dali_pipes.diagnose(loader, step)")
 
 
 def diagnose_program(
@@ -33,8 +32,8 @@ def diagnose_program(
         ProgramError: no loop was found, or it could not be measured.
         KeyboardInterrupt: Ctrl-C; what was found until then has been printed.
     """
-    program = read_program(words, _JOB)
-    _JOB.say(f"running {' '.join(words)} until its training loop begins")
+    program = read_program(words)
+    say(f"running {' '.join(words)} until its training loop begins")
 
     start, answers, interrupted = time.time(), dict[str, Any](), False
     # the program's faulthandler writes here where it is at the limit, even inside a call into C
@@ -56,7 +55,7 @@ def diagnose_program(
                 _collect(child, answers, start + limit)
             except KeyboardInterrupt:
                 interrupted = True
-                _JOB.say("interrupted; what has been found so far:")
+                say("interrupted; what has been found so far:")
                 # the deadline is now, so the program is asked for what it has
                 _collect(child, answers, time.time())
         # faulthandler writes the innermost frame first
@@ -67,7 +66,7 @@ def diagnose_program(
     if answers.get("trace"):
         print(answers["trace"], end="", file=sys.stderr)
     if "diagnosis" in answers:
-        print(answers["text"], end="", file=sys.stderr)
+        print(answers["text"], answers.get("explained", ""), sep="", end="", file=sys.stderr)
         if not interrupted:
             before = {"seconds_before_loop": answers["seconds"], "loops_before": answers["before"]}
             return {"program": list(words), **before, **answers["diagnosis"]}
@@ -75,7 +74,7 @@ def diagnose_program(
     where = f"it was at {stack[0]}" if stack else "it did not say where it was"
     if interrupted:
         if "diagnosis" not in answers:
-            _JOB.say(answers.get("error", where))
+            say(answers.get("error", where))
         raise KeyboardInterrupt
 
     over = f"within limit={limit:g} s " if time.time() - start >= limit else ""
@@ -98,7 +97,7 @@ def save_diagnosis(result: dict[str, Any], out: Path, options: Sequence[str]) ->
     from dali_pipes.system.stdout import save_result
 
     result = result | {"provenance": provenance({"program": result["program"]}, list(options))}
-    _JOB.say(f"all figures: {save_result(make_run_folder(out), result)}")
+    say(f"all figures: {save_result(make_run_folder(out), result)}")
     return result
 
 
@@ -110,7 +109,7 @@ def _collect(child: ProgramProcess, answers: dict[str, Any], deadline: float) ->
     for answer in child.answers(deadline):
         answers |= answer
         if "doing" in answer:
-            _JOB.say(answer["doing"])
+            say(answer["doing"])
         elif "seconds" in answer:
             earlier = "".join(f"; before it {loop}" for loop in answer["before"])
-            _JOB.say(f"the loop at {answer['loop']} began after {answer['seconds']:.1f} s{earlier}")
+            say(f"the loop at {answer['loop']} began after {answer['seconds']:.1f} s{earlier}")

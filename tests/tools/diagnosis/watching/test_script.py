@@ -72,6 +72,10 @@ def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose, tm
         and str(file) in ended.stderr
     )
     assert result["provenance"]["overrides"] == ["seconds=0.1", "rounds=1", "out=kept"]
+    # the report, and then what could be carried over
+    explained = ended.stderr.index("What from_torch makes of its loader:")
+    assert ended.stderr.index("Where the time of training goes") < explained
+    assert "It stays as it is: " in ended.stderr[explained:]
 
 
 @pytest.mark.slow
@@ -147,10 +151,10 @@ def test_at_the_limit_the_place_is_named(diagnose, tmp_path):
 )
 def test_what_is_no_program_is_refused_by_name(words, message):
     from dali_pipes.errors import ConfigError
-    from dali_pipes.system.program.words import ProgramJob, read_program
+    from dali_pipes.system.program.words import read_program
 
     with pytest.raises(ConfigError, match=message):
-        read_program(words, ProgramJob("diagnose", "diagnosed", "diagnose(loader, step)"))
+        read_program(words)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +162,11 @@ def test_what_is_no_program_is_refused_by_name(words, message):
     [[], ["python"], ["python3.11", "-u", "-W", "ignore"], ["/usr/bin/python3", "-O"], ["ipython"]],
 )
 def test_python_may_stand_in_front(tmp_path, start):
-    from dali_pipes.system.program.words import ProgramJob, read_program
+    from dali_pipes.system.program.words import read_program
 
     (tmp_path / "t.py").touch()
     words = [*start, str(tmp_path / "t.py"), "--lr", "1"]
-    read = read_program(words, ProgramJob("diagnose", "diagnosed", "diagnose(loader, step)"))
+    read = read_program(words)
     assert (
         read.words == [str(tmp_path / "t.py"), "--lr", "1"]
         and list(read.flags) == start[1:]

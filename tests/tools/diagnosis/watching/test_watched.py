@@ -4,6 +4,7 @@ runs.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -337,6 +338,38 @@ def test_a_loop_over_a_loader_of_ours_is_measured(watch, kind, image_folder):
         and diagnosis["figures"]["wait_share"] > 0.3
         and "uploaded" not in output
     )
+
+
+IMAGES = """
+from torchvision import datasets, transforms
+steps = [transforms.RandomResizedCrop(32), {more}transforms.ToTensor()]
+images = datasets.ImageFolder({folder!r}, transforms.Compose(steps))
+for x, y in DataLoader(images, 4, shuffle=True):
+    step(x[:, 0, 0, :4])
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "by", "end"),
+    [
+        pytest.param(
+            "",
+            "TrainTransform: size=32",
+            "\ndali_pipes.from_torch(loader) converts it.\n",
+            marks=pytest.mark.slow,
+        ),
+        ("transforms.Pad(3), ", "REFUSED", "\nIt stays as it is: Pad(padding=3"),
+    ],
+)
+def test_the_report_says_what_carries_out_the_steps_of_the_loader(
+    watch, image_folder, more, by, end
+):
+    answers, status, _ = watch(HEAD + IMAGES.format(folder=str(image_folder), more=more))
+    assert status == 0, answers
+    explained = answers["explained"]
+    assert "a DataLoader of 37 samples of ImageFolder, batches of 4" in explained
+    assert re.search(rf"RandomResizedCrop\(size=\(32, 32\).*{by}", explained, re.DOTALL)
+    assert end in explained
 
 
 # A step that costs the same for a few samples as for many.

@@ -1,7 +1,7 @@
 """torchvision's preset for ImageNet (references/classification: ta_wide, random erasing 0.1) on the
 images of $IMAGES.
 
-IMAGES=/my/images dali-pipes migrate my_train:make_loader loader=dali_cpu
+IMAGES=/my/images dali-pipes benchmark my_train:make_loader loader=dali_cpu arms=[loader]
 """
 
 import os

@@ -1,4 +1,4 @@
-"""dali-pipes migrate, from a module of the user's to the result."""
+"""A benchmark with a DataLoader of the user's, from the module that makes it to the result."""
 
 import json
 import sys
@@ -33,19 +33,19 @@ def module(tmp_path, image_folder, monkeypatch):
     sys.modules.pop("their_train", None)
 
 
+QUICK = [
+    "pairs=1",
+    "min_seconds=0.2",
+    "min_batches=2",
+    "max_warmup_seconds=0.1",
+    "data.cache_dir=null",
+]
+
+
 @pytest.mark.slow
 def test_their_loader_is_measured_against_ours(module, command, tmp_path):
-    options = [
-        "loader=dali_cpu",
-        "loader.num_threads=1",
-        "pairs=1",
-        "min_seconds=0.2",
-        "min_batches=2",
-        "max_warmup_seconds=0.1",
-    ]
-    done = command(
-        "migrate", "their_train:make_loader", *options, "out=runs", "data.cache_dir=null"
-    )
+    options = ["loader=dali_cpu", "loader.num_threads=1", "arms=[loader]", *QUICK]
+    done = command("benchmark", "their_train:make_loader", *options, "out=runs")
     result = json.loads(done.stdout)
     assert list(result["arms"]) == ["yours", "dali_cpu"] and result["baseline"] == "yours"
     assert (
@@ -85,17 +85,17 @@ def test_their_loader_is_measured_against_ours(module, command, tmp_path):
         ),
         ("./no_such.py:make_loader", "./no_such.py:make_loader: there is no file "),
         ("./their_train.py:nothing", "./their_train.py:nothing: "),
-        ("function=their_train", "migrate needs the function that makes your DataLoader"),
+        ("function=their_train", "function is their_train; it takes module:function"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(module, command, function, message):
-    done = command("migrate", function, "out=runs", "data.cache_dir=null")
+    done = command("benchmark", function, "out=runs", "data.cache_dir=null")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith(f"error: {message}") and (done.returncode, done.stdout) == (2, "")
 
 
 def test_what_is_the_loaders_own_is_not_an_option(module, command):
-    done = command("migrate", "their_train:make_loader", "batch_size=4")
+    done = command("benchmark", "their_train:make_loader", "batch_size=4")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: batch_size=4: images, transform and batch size are those of your DataLoader; "
@@ -103,17 +103,8 @@ def test_what_is_the_loaders_own_is_not_an_option(module, command):
     )
 
 
-QUICK = [
-    "pairs=1",
-    "min_seconds=0.2",
-    "min_batches=2",
-    "max_warmup_seconds=0.1",
-    "data.cache_dir=null",
-]
-
-
 @pytest.mark.slow
-def test_benchmark_takes_their_function_too(module, command):
+def test_several_loaders_are_measured_against_theirs(module, command):
     arms = [
         "arms=[dali_cpu,torch]",
         "loaders.dali_cpu.num_threads=1",
