@@ -23,8 +23,7 @@ class MeasureConfig:
     of the protocol.
 
     Attributes:
-        workload: "loader" takes batches as fast as they come, "train" runs a training step on each,
-            "cold" is one epoch from files that are not in the page cache.
+        workload: "loader" takes batches as fast as they come, "train" runs a training step on each.
         model: the network of workload=train; None: resnet50 on a GPU, without one
             shufflenet_v2_x0_5.
         cpus: cores for each trial; None: all that this process may use.
@@ -44,7 +43,7 @@ class MeasureConfig:
     data: DataConfig = field(default_factory=DataConfig)
     transform: Any = None
     loader: Any = None
-    workload: str = option("loader", check_choice, ("loader", "train", "cold"))
+    workload: str = option("loader", check_choice, ("loader", "train"))
     model: ModelConfig = field(default_factory=lambda: ModelConfig(name=None))
     cpus: int | None = option(None, _check_cpus)
     batch_size: int = option(64, check_min, 1)

@@ -54,12 +54,9 @@ def trial_figures(trial: Trial) -> TrialFigures:
         else None,
         "wait_share": sum(sum(job["waits_s"]) for job in jobs)
         / sum(job["end"] - job["start"] for job in jobs),
-        # a cold trial has no first batch of its own: the first wait of the span is it
-        "first_batch_s": max(job.get("first_batch_s", job["waits_s"][0]) for job in jobs),
-        "warm_up_s": max(job["warm_up"]["seconds"] for job in jobs)
-        if "warm_up" in jobs[0]
-        else None,
-        "steady": all(job["warm_up"]["steady"] for job in jobs) if "warm_up" in jobs[0] else None,
+        "first_batch_s": max(job["first_batch_s"] for job in jobs),
+        "warm_up_s": max(job["warm_up"]["seconds"] for job in jobs),
+        "steady": all(job["warm_up"]["steady"] for job in jobs),
         "throttled_s": jobs[0]["throttled_s"],
         "peak_rss_mib": _peak(samples, "rss_mib"),
         "peak_pss_mib": _peak(samples, "pss_mib"),
@@ -68,7 +65,6 @@ def trial_figures(trial: Trial) -> TrialFigures:
         "pinned_mib": None
         if jobs[0]["pinned_mib"] is None
         else sum(job["pinned_mib"] or 0 for job in jobs),
-        "resident": trial.get("resident"),
         **_gpu_figures(trial, images),
     }
 
@@ -284,17 +280,12 @@ def not_measured(trials: Sequence[Trial]) -> dict[str, str]:
     if not trials:
         return {}
 
-    cold, together = "warm_up" not in trials[0]["jobs"][0], len(trials[0]["jobs"]) > 1
+    together = len(trials[0]["jobs"]) > 1
     reasons = dict.fromkeys(_FROM_GPU.values(), "no GPU was used") | {
         "cgroup_cpu_s_per_1000_images": "jobs that run at once share their cgroup"
         if together
         else "no cgroup (v2) that holds only this run",
         "throttled_s": "no cgroup that reports it",
-        "warm_up_s": "a cold trial has no warm-up",
-        "steady": "a cold trial has no warm-up",
-        "resident": "the system does not report what is in the page cache"
-        if cold
-        else "only a cold trial checks the page cache",
         "peak_pss_mib": "the system does not report it",
     }
 

@@ -29,11 +29,8 @@ from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, to_dict
 from dali_pipes.system.cpus import available_cpus
-from dali_pipes.system.page_cache import evict, resident_share
 from dali_pipes.system.provenance import provenance, refuse_simulated_gpu
 from dali_pipes.system.telemetry import Sampler
-
-SLOWEST = 5  # images/s of a cold epoch; an arm that is slower counts as hanging, and is ended
 
 
 @dataclass
@@ -96,8 +93,7 @@ class Trials:
 
         # so that the page cache is equal for all arms
         warm_page_cache(manifest)
-        # a cold epoch reads every file once
-        epoch = manifest if config.workload == "cold" else repeat_epoch(manifest)
+        epoch = repeat_epoch(manifest)
         epoch.save(folder / "manifest.parquet")
         self._epoch = len(epoch)
 
@@ -184,14 +180,13 @@ class Trials:
 
         Returns:
             arm, phase and round; jobs: what each process answered; samples and sampler_cost: the
-            telemetry of all processes; gpu_missing: the figures that the GPU does not give, with
-            the reason; and resident: the share of the files that were in the page cache before a
-            cold trial (None: unknown).
+            telemetry of all processes; and gpu_missing: the figures that the GPU does not give,
+            with the reason.
 
         Raises:
             ArmError: a process failed.
         """
-        resident, missing = None, dict[str, str]()
+        missing = dict[str, str]()
 
         with self._processes(key, self._job(loader)) as (processes, first_answers):
             # at least four samples in the shortest span
@@ -203,14 +198,6 @@ class Trials:
                     process.go()
                 ready = [process.answer() for process in processes]
                 sampler.gpus, missing = find_gpus(answer["gpu"] for answer in ready)
-
-                # after the processes have built their loaders, which may read files
-                if self.work.workload == "cold":
-                    paths = [
-                        self._manifest.path(sample_id) for sample_id in range(len(self._manifest))
-                    ]
-                    evict(paths)
-                    resident = resident_share(paths)
 
                 # a sample before the span, since energy is interpolated between samples
                 if sampler.gpus:
@@ -232,7 +219,6 @@ class Trials:
                 "samples": sampler.samples,
                 "sampler_cost": sampler.cost,
                 "gpu_missing": missing,
-                "resident": resident,
             }
 
         # suspended arms keep their memory on the GPU, and NVML tells only the sum
@@ -273,8 +259,6 @@ class Trials:
     def _begin(self, phase: str, arm: str, job: dict[str, Any]) -> _ArmProcesses:
         # longer than any answer may take: start-up, warm-up and measuring
         limit_s = 300 + self._config.max_warmup_seconds + 10 * self._config.min_seconds
-        if self.work.workload == "cold":
-            limit_s += len(self._manifest) / SLOWEST
 
         # if one of several cannot start, leaving the block ends those before it
         with contextlib.ExitStack() as stack:

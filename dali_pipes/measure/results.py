@@ -19,10 +19,10 @@ class WarmUp(TypedDict):
 
 
 class Job(TypedDict):
-    """What one process measured; a cold trial has no warm-up."""
+    """What one process measured."""
 
-    first_batch_s: NotRequired[float]
-    warm_up: NotRequired[WarmUp]
+    first_batch_s: float
+    warm_up: WarmUp
     start: float
     end: float
     images: int
@@ -45,7 +45,6 @@ class Trial(TypedDict):
     samples: list[Sample]
     gpu_missing: dict[str, str]
     sampler_cost: float
-    resident: NotRequired[float | None]
 
 
 class Interval(TypedDict):
@@ -95,7 +94,6 @@ class TrialFigures(GpuFigures):
     threads: float | None
     processes: float | None
     pinned_mib: float | None
-    resident: float | None
 
 
 class ArmFigures(TrialFigures, total=False):

@@ -11,7 +11,7 @@
     goes on working until                           ← stop, or go: the next trial of the same arm
 
 It goes on working so that trials that run at the same time disturb each other all the time. A
-process that `rests` is suspended between its trials. A cold trial has no warm-up.
+process that `rests` is suspended between its trials.
 """
 
 import importlib
@@ -53,19 +53,6 @@ def run_trial(controller: Controller) -> None:
     start = time.monotonic()
     config = from_dict(controller.job["loader"])
     with work.arm_loader(config) as loader:
-        if work.workload == "cold":
-            # the answers come as with a warm-up; after the second one protocol.py drops the files
-            controller.send({})
-            if controller.go():
-                controller.send({"gpu": gpu_uuid()})
-            if controller.go():
-                controller.send(
-                    measure_span(
-                        loader, iter(loader), Touch(), controller.stop, float("inf"), len(loader)
-                    )
-                )
-            return
-
         # the model's step is built with the first batch, whose device it takes
         batches = repeat_epochs(loader)
         sample = next(batches)

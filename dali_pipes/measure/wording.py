@@ -19,10 +19,6 @@ CAVEATS = {
     "train": (
         "One model at one batch size. A larger model hides a slow loader, a smaller one shows it."
     ),
-    "cold": (
-        "A first epoch. The files were dropped from the page cache of this machine, not from "
-        "those of its disk or network."
-    ),
 }
 # keys of a result that may be missing, in words
 FIGURES = {
@@ -36,7 +32,6 @@ FIGURES = {
     "throttled_s": "throttling",
     "warm_up_s": "the warm-up",
     "steady": "whether rates were steady",
-    "resident": "what was in the page cache",
     "peak_pss_mib": "memory with shared parts counted once",
 }
 
@@ -44,10 +39,10 @@ FIGURES = {
 def caveats(result: Result) -> list[str]:
     """What the figures do not show, one sentence each."""
     work = result["work"]
-    lines = [CAVEATS[work["workload"]]]
-
-    if work["workload"] != "cold":
-        lines.append("Files come from the page cache, not from a disk or a network.")
+    lines = [
+        CAVEATS[work["workload"]],
+        "Files come from the page cache, not from a disk or a network.",
+    ]
     if work["epoch"] > (images := result["provenance"]["data"]["images"]):
         lines.append(
             f"{images} images, repeated to epochs of {work['epoch']:,}: all of them stay in memory."
@@ -56,12 +51,9 @@ def caveats(result: Result) -> list[str]:
         lines.append("One job on the machine. Several at once share its cores: corun=N.")
 
     # one line for each reason, with all of its figures
-    for why in dict.fromkeys(result["not_measured"].values()):
-        figures = [
-            FIGURES.get(figure, figure)
-            for figure, reason in result["not_measured"].items()
-            if reason == why
-        ]
+    missing = {figure: why for figure, why in result["not_measured"].items() if figure in FIGURES}
+    for why in dict.fromkeys(missing.values()):
+        figures = [FIGURES[figure] for figure, reason in missing.items() if reason == why]
         lines.append(f"Not measured, {why}: {', '.join(figures)}.")
     lines.append(
         "Other programs on this machine are not known; the control shows how far they disturbed."
@@ -254,14 +246,6 @@ def notes(result: Result) -> list[str]:
                 f"{name} was kept from running for {arm['throttled_s']:.1f} s of what was measured "
                 "by the cgroup's CPU quota."
             )
-
-        if result["work"]["workload"] == "cold" and "images_per_s" in arm:
-            if (cached := arm["resident"]) is None:
-                lines.append(f"{name}: whether its files had left the page cache is unknown.")
-            else:
-                lines.append(
-                    f"{name}: {cached:.0%} of its files were in the page cache when it began."
-                )
 
     for name, tried in result["workers"].items():
         rates = ", ".join(

@@ -24,7 +24,7 @@ class Workload:
 
     Attributes:
         manifest: the path of a saved manifest.
-        workload: "loader", "train" or "cold".
+        workload: "loader" or "train".
         model: a name that dali_pipes.training.optimizing.recipe knows, for "train"; else None.
     """
 

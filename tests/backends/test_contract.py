@@ -18,7 +18,7 @@ from reference import Reference, read, read_batch
 
 import dali_pipes as dp
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
-from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
+from dali_pipes.measure.arms import SyntheticConfig
 
 v2 = later("torchvision.transforms.v2")
 
@@ -31,7 +31,6 @@ BACKENDS = {
     "dali_cpu_graph": dp.DaliConfig(device="cpu", decode="whole", resize="dali"),
     "tfdata": dp.TfDataConfig(),
     "synthetic": SyntheticConfig(),
-    "cached": CachedConfig(),
 }
 if find_spec("torchcodec"):  # with the lock dev-newest
     BACKENDS["torch_torchcodec"] = dp.TorchConfig(decoder="torchcodec", num_workers=2)
@@ -135,12 +134,10 @@ EVALUATIONS = {
     ),
 }
 
-everywhere = pytest.mark.parametrize(
-    "name", [*BACKENDS, *needs_cuda(*ON_GPU, "cached_on_gpu", "synthetic_on_gpu")]
-)
+everywhere = pytest.mark.parametrize("name", [*BACKENDS, *needs_cuda(*ON_GPU, "synthetic_on_gpu")])
 with_pixels = pytest.mark.parametrize(
     "name",
-    [*(name for name in BACKENDS if name not in ("synthetic", "cached")), *needs_cuda(*ON_GPU)],
+    [*(name for name in BACKENDS if name != "synthetic"), *needs_cuda(*ON_GPU)],
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.backends.dali import decoding
 from dali_pipes.backends.dali.decoding import Decoding, Versions, choose, installed_versions
-from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
+from dali_pipes.measure.arms import SyntheticConfig
 
 OLD, CRASHING, LATER, UNKNOWN = (0, 8, 0), (0, 9, 0), (0, 10, 0), (0, 0, 0)
 CUDA_12, FIXED = (12, 4, 0), (13, 2, 0)
@@ -165,7 +165,6 @@ def test_libraries_that_are_not_there_have_no_version(monkeypatch):
         dp.DaliConfig(device="cpu"),
         dp.TorchConfig(num_workers=0),
         SyntheticConfig(),
-        CachedConfig(),
     ],
 )
 def test_every_loader_explains_itself_in_one_line(manifest, config):

@@ -196,19 +196,13 @@ def mistakes(folder, empty, bare, splits):
         "unknown workload",
         "benchmark",
         [train, "workload=trian"],
-        "workload is 'trian'; choose one of loader, train, cold",
+        "workload is 'trian'; choose one of loader, train",
     )
     yield (
         "too many cpus",
         "benchmark",
         [train, "cpus=100000"],
         "cpus is 100000; this process may use 1 to",
-    )
-    yield (
-        "cold and several jobs",
-        "benchmark",
-        [train, "workload=cold", "corun=2"],
-        "workload=cold reads every file once",
     )
     yield (
         "unknown baseline",

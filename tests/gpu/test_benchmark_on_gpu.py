@@ -57,7 +57,7 @@ def test_arms_on_the_gpu(image_folder, tmp_path, workload):
         "model=resnet18",
         *options,
     ]
-    arms = "arms=[torch,dali,torchvision_gpu,dali_native,cached,synthetic]"
+    arms = "arms=[torch,dali,torchvision_gpu,dali_native,synthetic]"
     folders = [f"out={tmp_path}", f"data.cache_dir={tmp_path}"]
     done = subprocess.run([*command, arms, *folders], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,6 @@ ON_GPU = needs_cuda(
     "dali_gpu_regions",
     "dali_cpu_to_gpu",
     "torch_to_gpu",
-    "cached_on_gpu",
     "synthetic_on_gpu",
 )
 MARK = "the loop"

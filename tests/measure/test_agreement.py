@@ -15,7 +15,7 @@ from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, compare_arms
-from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, SyntheticConfig, arm_of
+from dali_pipes.measure.arms import DaliNativeConfig, SyntheticConfig, arm_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.worker_process import ArmError
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
@@ -236,9 +236,7 @@ def test_only_arms_on_the_plan_are_compared():
             dp.TorchvisionGpuConfig(),
         )
     )
-    assert all(
-        arm_of(type(config)) for config in (DaliNativeConfig(), SyntheticConfig(), CachedConfig())
-    )
+    assert all(arm_of(type(config)) for config in (DaliNativeConfig(), SyntheticConfig()))
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "uint8"])
@@ -261,7 +259,6 @@ def test_steps_undo_the_normalization(dtype):
         dp.TorchConfig(),
         dp.TfDataConfig(num_threads=2),
         dp.TorchvisionGpuConfig(),
-        CachedConfig(batches=3),
     ],
 )
 def test_configs_pass_through_json(config):

@@ -157,13 +157,6 @@ def test_a_bad_file_is_named_with_what_can_be_done(trials, image_folder, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_cold_trial_says_what_was_in_the_page_cache(trials):
-    trial = trials(workload="cold").run(TrialKey("round", 1, "dali"), DALI)
-    assert trial["resident"] is None or 0 <= trial["resident"] <= 1
-    assert trial["jobs"][0]["images"] == 40
-
-
-@pytest.mark.slow
 def test_an_arm_that_cannot_be_built_is_named(trials):
     with pytest.raises(ArmError, match="arm native: DaliNativeConfig supports only TrainTransform"):
         trials(transform=dp.EvalTransform(size=32, resize=36)).run(

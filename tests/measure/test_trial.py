@@ -9,7 +9,7 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.measure import trial
-from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, SyntheticConfig
+from dali_pipes.measure.arms import DaliNativeConfig, SyntheticConfig
 from dali_pipes.measure.trial import run_trial, whole_bursts
 from dali_pipes.measure.workload import Workload, to_dict
 
@@ -132,7 +132,6 @@ def test_epochs_start_where_they_do(work):
     "config",
     [
         DaliNativeConfig(device="cpu"),
-        CachedConfig(),
         pytest.param(dp.TfDataConfig(), marks=pytest.mark.slow),
     ],
     ids=str,
@@ -173,22 +172,6 @@ def test_what_is_not_finite_is_no_result(work, monkeypatch):
     monkeypatch.setattr(dp.Loader, "_next_batch", spoiled)
     with pytest.raises(ValueError, match="this run is not valid"):
         run(work, SyntheticConfig())
-
-
-def test_a_cold_trial_is_one_epoch_from_its_first_fetch(work):
-    found = run(replace(work, workload="cold"), dp.DaliConfig(device="cpu"))
-    # 37 images, filled up to whole batches
-    assert found["images"] == 40 and found["epoch_starts"] == [0]
-    assert "first_batch_s" not in found and found["waits_s"][0] > 0
-
-
-def test_a_cold_trial_that_nobody_waits_for_ends_at_once(work, monkeypatch):
-    controller = InProcess(
-        {"work": replace(work, workload="cold").to_dict(), "loader": to_dict(SyntheticConfig())}
-    )
-    slow(monkeypatch, lambda: controller.stop.set() or 0)
-    run_trial(controller)
-    assert controller.answers[2]["images"] == 8
 
 
 @pytest.mark.parametrize(

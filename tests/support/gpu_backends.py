@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
+from dali_pipes.measure.arms import SyntheticConfig
 
 GPU_BACKENDS = {
     "dali_gpu": dp.DaliConfig(device="gpu"),
@@ -12,7 +12,6 @@ GPU_BACKENDS = {
     "torchvision_on_gpu": dp.TorchvisionGpuConfig(),
     "torch_to_gpu": dp.TorchConfig(num_workers=1),
     "dali_cpu_to_gpu": dp.DaliConfig(device="cpu"),
-    "cached_on_gpu": CachedConfig(),
     "synthetic_on_gpu": SyntheticConfig(),
 }
 
@@ -41,7 +40,7 @@ def made_by_dali(loader):
     its config.
     """
     if isinstance(loader, str):
-        return loader.startswith(("dali_gpu", "cached_on_gpu"))
+        return loader.startswith("dali_gpu")
     return isinstance(loader, dp.DaliConfig) and loader.device != "cpu"
 
 

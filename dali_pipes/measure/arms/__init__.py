@@ -2,7 +2,6 @@
 
     native               DALI's own reader and random crop, without the plan
     decoding             decoding alone, on the CPU
-    cached               a few real batches, again and again
     synthetic            constant images, on the device already
     users_dataloader     a DataLoader of the user's own, that a function makes
 
@@ -17,7 +16,6 @@ from typing import Any
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.registry import BackendEntry, add_backend
-from dali_pipes.measure.arms.cached import CachedConfig
 from dali_pipes.measure.arms.decoding import DecodingConfig
 from dali_pipes.measure.arms.native import DaliNativeConfig
 from dali_pipes.measure.arms.synthetic import SyntheticConfig
@@ -27,7 +25,6 @@ from dali_pipes.system.cuda import cuda_extra
 __all__ = [
     "ARMS",
     "Arm",
-    "CachedConfig",
     "DaliNativeConfig",
     "DataLoaderConfig",
     "DecodingConfig",
@@ -95,12 +92,6 @@ ARMS = (
         config=DataLoaderConfig,
         made_by="dali_pipes.measure.arms.users_dataloader:UsersLoader",
         follows_plan=False,
-    ),
-    Arm(
-        name="cached",
-        config=CachedConfig,
-        made_by="dali_pipes.measure.arms.cached:CachedBackend",
-        makes_images=False,
     ),
     Arm(
         name="synthetic",

@@ -47,14 +47,6 @@ class BenchmarkConfig(LoadersConfig):
             self.loaders = {"yours": DataLoaderConfig(function=self.function)} | self.loaders
             self.arms = self.arms if "yours" in self.arms else ["yours", *self.arms]
 
-        if self.workload == "cold" and self.corun > 1:
-            raise ConfigError(
-                "workload=cold reads every file once; corun would find in memory what the "
-                "other job has read"
-            )
-        if self.workload == "cold" and not self.restart:
-            raise ConfigError("workload=cold is one epoch for each trial; it needs restart=true")
-
         # in the report the arm has the name that was given with loader=NAME
         if "loader" in self.arms:
             self.loaders = self.loaders | {self.loader_name: self.loader}

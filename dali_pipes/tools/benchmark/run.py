@@ -78,13 +78,6 @@ def benchmark(
         say(console, f"No GPU here: {' and '.join(dali)} on DALI's CPU backend.")
 
     manifest = open_measured_images(config)
-    if config.workload == "cold" and len(manifest) < config.min_batches * config.batch_size:
-        raise ArmError(
-            f"workload=cold reads every file once, and {len(manifest)} images are less "
-            f"than min_batches={config.min_batches} "
-            f"batches of {config.batch_size}; use more images, or a smaller batch_size"
-        )
-
     folder = folder or make_run_folder(out)
     trials = Trials(config, manifest, folder, config.corun, config.restart)
     # before anything is timed: the speed of an arm with other pixels would mean nothing

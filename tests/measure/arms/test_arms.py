@@ -1,7 +1,6 @@
 """What exists only to be compared, and that the core does not know it."""
 
 import itertools
-import re
 
 import pytest
 import torch
@@ -9,10 +8,8 @@ import torch
 import dali_pipes as dp
 from dali_pipes.backends.base import Backend
 from dali_pipes.backends.registry import entry_of, is_for_training, list_backends
-from dali_pipes.measure import arms
 from dali_pipes.measure.arms import (
     ARMS,
-    CachedConfig,
     DaliNativeConfig,
     DataLoaderConfig,
     SyntheticConfig,
@@ -52,18 +49,8 @@ def test_what_one_trains_with_is_no_arm(name):
 
 
 def test_the_arms_that_read_no_images():
-    assert [arm.name for arm in ARMS if not makes_images(arm.config)] == ["cached", "synthetic"]
-    assert not makes_images(SyntheticConfig) and not makes_images(CachedConfig)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["CachedConfig", "DaliNativeConfig", "DataLoaderConfig", "DecodingConfig", "SyntheticConfig"],
-)
-def test_names_of_0_2_are_answered(name):
-    place = f"is an arm of comparisons now: write dali_pipes.measure.arms.{name}"
-    with pytest.warns(FutureWarning, match=re.escape(place)):
-        assert getattr(dp, name) is getattr(arms, name)
+    assert [arm.name for arm in ARMS if not makes_images(arm.config)] == ["synthetic"]
+    assert not makes_images(SyntheticConfig)
 
 
 def test_dali_without_the_plan_has_epochs(thumbnails):

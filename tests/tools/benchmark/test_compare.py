@@ -40,7 +40,7 @@ def test_runs_of_the_same_work_stand_side_by_side(save, console):
     ("work", "message"),
     [
         ({"batch_size": 128}, r"batch_size \(64 and 128\)"),
-        ({"workload": "cold"}, r"workload \(loader and cold\)"),
+        ({"workload": "train"}, r"workload \(loader and train\)"),
         ({"transform": {"kind": "TrainTransform", "size": 96}}, r"size \(224 and 96\)"),
     ],
 )

@@ -223,11 +223,6 @@ def test_the_baseline_can_be_chosen(made_up, run):
     assert run(["torch", "dali_cpu"], baseline="dali_cpu", pairs=1)[0]["baseline"] == "dali_cpu"
 
 
-def test_a_cold_run_of_too_few_images_is_refused(made_up, run):
-    _, _, error = run(["torch", "dali_cpu"], workload="cold")
-    assert "37 images are less than min_batches=8 batches of 64" in error
-
-
 def test_the_result_names_the_decoder_that_auto_took(made_up, run, monkeypatch):
     monkeypatch.setitem(LOADERS, "torch", dp.TorchConfig(num_workers=2, decoder="auto"))
     result, _, _ = run(["torch", "dali_cpu"], pairs=2)
