@@ -181,11 +181,10 @@ class Fetcher:
         if lanes is None:
             return [], end, end
 
-        # two windows of each source of each lane; the present ones of all lanes come first
-        mine = lanes.lanes_of(rank.index, rank.count)
-        endless = chain.from_iterable(lanes.windows(lane, epoch, step) for lane in mine)
+        # two windows of each lane; the present ones of all lanes come first
         lanes_windows = [
-            list(islice(filter(self._is_delivered, windows), 2)) for windows in endless
+            list(islice(filter(self._is_delivered, lanes.windows(lane, epoch, step)), 2))
+            for lane in lanes.lanes_of(rank.index, rank.count)
         ]
         windows = [lane[turn] for turn in range(2) for lane in lanes_windows if len(lane) > turn]
 

@@ -202,20 +202,11 @@ class Shares:
             source[here], turn[here] = (column[within[here]] for column in self._order(number))
         return source, turn
 
-    def before(self, number: int) -> Int:
-        """(S,) how many samples of each source come before this window."""
-        period, row = divmod(number, PERIOD)
-        return period * self.in_period + self._before[row]
-
-    def window_of(self, source: int, turn: int) -> int:
-        """The window that holds this sample of a source."""
-        period, rest = divmod(turn, int(self.in_period[source]))
-        return (
-            period * PERIOD + int(np.searchsorted(self._before[:, source], rest, side="right")) - 1
-        )
-
     def _window(self, seed: int, number: int) -> tuple[Int, Int]:
-        counts, first = self._counts[number % PERIOD], self.before(number)
+        period, row = divmod(number, PERIOD)
+        counts = self._counts[row]
+        # (S,) how many samples of each source come before this window
+        first = period * self.in_period + self._before[row]
         # a random number for each place of the window; Philox gives four at a time
         fours = np.arange(-(-self.window // 4))
         keys = philox4x32(

@@ -4,12 +4,11 @@ A pass puts all shards in a line, in a new random order. The line is cut into la
 and each lane into windows of whole shards, whose samples are permuted. A lane has its own,
 contiguous share of every global batch.
 
-`PlainLanes` turns a place into a lane and a turn, the number of the sample in that lane.
+`Lanes` turns a place into a lane and a turn, the number of the sample in that lane.
 `Line` turns these into the sample: it finds the pass, the window in the pass, and the position
 in the window. `_cut_pass` makes a pass; nothing else is kept.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import count, pairwise
@@ -52,21 +51,38 @@ class _Pass(NamedTuple):
     turns: Int  # (L,) the turn that each lane begins with
 
 
-class Lanes(ABC):
-    """Which lane reads which shards when.
+class Lanes:
+    """The samples of shards, in lanes and windows: which lane reads which shards when.
 
     A rank reads some lanes, or shares one with other ranks. A lane has its own, contiguous part of
-    each global batch.
+    each global batch. Nothing is kept except the shards' lengths and a few passes over the shards.
+    If an epoch is as long as the data, it is one pass. Otherwise an epoch goes on where the last
+    one stopped.
+
+    Args:
+        lengths, sizes: as for `Line`.
+        count: how many lanes.
+        window_bytes: the most bytes that a window's shards have.
+        batch: samples of a global batch.
+        epoch_size: samples.
 
     Attributes:
-        count: how many lanes.
-        window_bytes: the most bytes that the shards of a lane's present windows have.
+        count, window_bytes: as given.
 
     Raises:
-        LanesError: a global batch cannot be cut into so many lanes.
+        LanesError: these shards, batches and epochs cannot be cut into such lanes or windows.
     """
 
-    def __init__(self, count: int, window_bytes: int, batch: int):
+    def __init__(
+        self,
+        lengths: Int,
+        sizes: Int,
+        count: int,
+        window_bytes: int,
+        batch: int,
+        epoch_size: int,
+        seed: int,
+    ):
         self.count, self.window_bytes, self._batch = count, window_bytes, batch
         if batch % count:
             fits = _divisors(batch)
@@ -82,18 +98,26 @@ class Lanes(ABC):
                 f"{below} or {above} lanes"
             )
 
-    @abstractmethod
-    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
-        """Endless windows of a lane, an iterator for each source of a mixture.
+        self._epoch_size, whole = epoch_size, epoch_size == lengths.sum()
+        # (L,) samples of an epoch in each lane, cut as `Plan._places` cuts a step for the ranks
+        self._shares = np.diff(epoch_size * np.arange(count + 1) // count)
 
-        The first window holds the source's next sample at this step.
-        """
+        if not whole and epoch_size % count:
+            sizes_near = describe_multiples(epoch_size, count)
+            raise LanesError(
+                f"lanes={count} do not divide an epoch of {epoch_size} images; "
+                f"{sizes_near} images would do"
+            )
 
-    @abstractmethod
-    def at(self, places: Int) -> Int:
-        """The samples at these places, which count through all epochs. Samples are numbered by
-        shard.
-        """
+        if sizes.max() > window_bytes:
+            limit, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
+            raise LanesError(
+                f"window_gb={limit} holds no shard of {least} GB; {least} at least would do"
+            )
+
+        self._line = Line(
+            lengths, sizes, count, window_bytes, seed, self._shares if whole else None
+        )
 
     def check_ranks(self, ranks: int) -> None:
         """Raises a LanesError if this number of ranks would read parts of lanes."""
@@ -108,69 +132,22 @@ class Lanes(ABC):
         """The lanes that a rank reads; several ranks may read one lane."""
         return range(rank * self.count // ranks, ((rank + 1) * self.count - 1) // ranks + 1)
 
-
-class PlainLanes(Lanes):
-    """The samples of shards, in lanes and windows.
-
-    Nothing is kept except the shards' lengths and a few passes over the shards. If an epoch is as
-    long as the data, it is one pass. Otherwise an epoch goes on where the last one stopped.
-
-    Args:
-        lengths, sizes, lanes: as for `Line`.
-        window_bytes: the most bytes that a window's shards have.
-        batch: samples of a global batch.
-        epoch_size: samples.
-
-    Raises:
-        LanesError: these shards, batches and epochs cannot be cut into such lanes or windows.
-    """
-
-    def __init__(
-        self,
-        lengths: Int,
-        sizes: Int,
-        lanes: int,
-        window_bytes: int,
-        batch: int,
-        epoch_size: int,
-        seed: int,
-    ):
-        super().__init__(lanes, window_bytes, batch)
-        self._epoch_size, whole = epoch_size, epoch_size == lengths.sum()
-        # (L,) samples of an epoch in each lane, cut as `Plan._places` cuts a step for the ranks
-        self._shares = np.diff(epoch_size * np.arange(lanes + 1) // lanes)
-
-        if not whole and epoch_size % lanes:
-            sizes_near = describe_multiples(epoch_size, lanes)
-            raise LanesError(
-                f"lanes={lanes} do not divide an epoch of {epoch_size} images; "
-                f"{sizes_near} images would do"
-            )
-
-        if sizes.max() > window_bytes:
-            limit, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
-            raise LanesError(
-                f"window_gb={limit} holds no shard of {least} GB; {least} at least would do"
-            )
-
-        self._line = Line(
-            lengths, sizes, lanes, window_bytes, seed, self._shares if whole else None
-        )
-
-    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> list[Iterator[Window]]:
+    def windows(self, lane: int, epoch: int = 0, step: int = 0) -> Iterator[Window]:
+        """Endless windows of a lane; the first one holds the lane's next sample at this step."""
         share, each_step = int(self._shares[lane]), self._batch // self.count
         # an epoch with fewer samples than lanes leaves some lanes empty
         if not share:
-            return [iter(())]
+            return iter(())
 
         first_turn = epoch * share + min(step * each_step, share)
-        return [
-            self._line.windows(
-                lane, first_turn, lambda turn: (turn // share, turn % share // each_step)
-            )
-        ]
+        return self._line.windows(
+            lane, first_turn, lambda turn: (turn // share, turn % share // each_step)
+        )
 
     def at(self, places: Int) -> Int:
+        """The samples at these places, which count through all epochs. Samples are numbered by
+        shard.
+        """
         epoch, within = np.divmod(places, self._epoch_size)
         step, within = np.divmod(within, self._batch)
 
@@ -201,8 +178,6 @@ class Line:
         window_bytes: the most bytes that a window's shards have.
         shares: (L,) samples of a pass that each lane has; None: the lanes get the samples of all
             passes in turn.
-        numbers: (S,) the numbers of these shards among all shards; None: these are all.
-        source: the number of the line in a mixture, below 2**8.
     """
 
     def __init__(
@@ -213,8 +188,6 @@ class Line:
         window_bytes: int,
         seed: int,
         shares: Int | None = None,
-        numbers: Int | None = None,
-        source: int = 0,
     ):
         self._lengths, self._sizes, self._lanes, self._window_bytes = (
             lengths,
@@ -228,9 +201,7 @@ class Line:
             shares,
         )
 
-        # numbers of permutations have 56 bits: above the pass, the source
-        self._seed, self._key = seed, source << 48
-        self._numbers = np.arange(len(lengths)) if numbers is None else numbers
+        self._seed = seed
         self._pass = lru_cache(maxsize=_CACHED_PASSES)(self._cut_pass)
 
     def windows(
@@ -255,7 +226,7 @@ class Line:
                     shards = one_pass.shards[
                         _shard_at(one_pass, bounds[0]) : _shard_at(one_pass, bounds[1] - 1) + 1
                     ]
-                    yield Window(self._numbers[shards], batch_of(turn), batch_of(after - 1))
+                    yield Window(shards, batch_of(turn), batch_of(after - 1))
 
     def at(self, lane: Int, turn: Int) -> Int:
         """(N,) the samples at these turns of these lanes."""
@@ -273,7 +244,7 @@ class Line:
                 place - start,
                 self._seed,
                 Kind.SHARD_WINDOW,
-                self._key | number,
+                number,
                 window,
             )
 
@@ -304,7 +275,7 @@ class Line:
             np.arange(len(self._lengths)),
             self._seed,
             Kind.SHARDS,
-            self._key | number,
+            number,
         )
 
         starts, ends = (

@@ -115,29 +115,6 @@ def test_caches_of_several_machines_fetch_the_data_about_once(
     assert len(fetched) <= 1.2 * 3 * SHARDS
 
 
-@pytest.mark.slow
-def test_sources_of_a_mixture_have_windows_of_their_own(far, cache, fetched):
-    sources = {
-        "large": (far.subset(np.arange(600)), 3),
-        "small": (far.subset(np.arange(600, 800)), 1),
-    }
-    mixture = Manifest.mix(sources)
-    with Disk(cache) as disk, build(mixture, batch_size=8) as loader:
-        for _ in range(2):
-            batches = [(batch.ids.tolist(), batch.targets["source"].tolist()) for batch in loader]
-            assert (
-                all(source.count(1) == 2 for _, source in batches)
-                and len(batches) == len(mixture) // 8
-            )
-            assert len({sample for ids, _ in batches for sample in ids}) == len(mixture)
-        assert not loader.bad_samples
-    assert 0 < disk.most <= copies.cache_bytes()
-    assert (
-        set(fetched) == {f"shard-{number:06d}.tar" for number in range(SHARDS)}
-        and len(fetched) <= 1.2 * 2 * SHARDS
-    )
-
-
 @pytest.mark.parametrize("epoch_size", [800, 500, 480])
 def test_what_is_read_is_wanted_before_also_where_windows_reach_into_the_next_epoch(
     far, epoch_size
@@ -181,7 +158,7 @@ def test_the_next_window_is_fetched_while_this_one_is_read(far, cache):
         lanes = loader.plan.lanes(0)
         present, following = (
             set(window.shards.tolist())
-            for window, _ in zip(lanes.windows(0)[0], range(2), strict=False)
+            for window, _ in zip(lanes.windows(0), range(2), strict=False)
         )
         wait_until(lambda: len(copies_in(cache)) == len(present | following))
         shards = far.shards

@@ -11,7 +11,7 @@ from planned import KB, labelled, sharded
 
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform, Windows
 from dali_pipes.loader.fingerprint import iter_changes
-from dali_pipes.plan.windows import PlainLanes
+from dali_pipes.plan.windows import Lanes
 
 TRANSFORM = TrainTransform(size=8)
 GB = KB / 1e9  # of shards of a kB for each sample
@@ -24,7 +24,7 @@ def lanes_of(lengths, lanes=1, window=None, batch=4, epoch_size=None, seed=0):
         batch,
         epoch_size or int(lengths.sum()),
     )
-    return PlainLanes(lengths, lengths * KB, lanes, *sizes, seed)
+    return Lanes(lengths, lengths * KB, lanes, *sizes, seed)
 
 
 def plan(manifest, batch, rank=None, last_batch="partial", seed=0, **options):
@@ -79,7 +79,7 @@ def test_windows_say_which_shards_serve_which_batches(lengths, lanes, share, mor
     shard_of = np.repeat(np.arange(len(lengths)), lengths)[order.at(np.arange(2 * epoch_size))]
     begins = [(epoch, start) for epoch in range(2) for start in range(0, epoch_size, batch)]
     for lane in range(lanes):
-        windows = list(takewhile(lambda each: each.first < (2, 0), order.windows(lane)[0]))
+        windows = list(takewhile(lambda each: each.first < (2, 0), order.windows(lane)))
         assert all(
             lengths[each.shards].sum() <= window
             and len(set(each.shards.tolist())) == len(each.shards)
@@ -98,9 +98,7 @@ def test_windows_say_which_shards_serve_which_batches(lengths, lanes, share, mor
             serving = [each for each in windows if each.first <= at <= each.last]
             assert read <= {shard for each in serving for shard in each.shards.tolist()}
             if read and start % (3 * batch) == 0:
-                assert (
-                    next(order.windows(lane, *at)[0]).shards.tolist() == serving[0].shards.tolist()
-                )
+                assert next(order.windows(lane, *at)).shards.tolist() == serving[0].shards.tolist()
 
 
 @pytest.mark.parametrize("options", [{}, {"times": 2}, {"epoch_size": 52}])
@@ -141,7 +139,7 @@ def test_ranks_read_their_own_lanes():
                 for each in shard_of[planned.batch(0, step).ids]
             }
             epochs = [
-                takewhile(lambda each: not each.first[0], lanes.windows(lane)[0])
+                takewhile(lambda each: not each.first[0], lanes.windows(lane))
                 for lane in lanes.lanes_of(index, count)
             ]
             given = [shard for each in chain(*epochs) for shard in each.shards.tolist()]
@@ -196,7 +194,7 @@ def test_every_epoch_has_another_order_and_other_partners():
         windows = [
             each.shards.tolist()
             for lane in range(2)
-            for each in islice(order.windows(lane, epoch)[0], 6)
+            for each in islice(order.windows(lane, epoch), 6)
         ]
         beside.append({pair for each in windows for pair in pairwise(each)})
         assert (np.diff(ids[ids // 10 == 7]) < 0).any()
@@ -248,7 +246,7 @@ def test_batches_are_as_mixed_as_those_of_the_global_shuffle():
 def test_the_last_two_windows_of_a_lane_are_alike():
     held = [
         len(each.shards)
-        for each, _ in zip(lanes_of([5] * 11, 1, 50).windows(0)[0], range(4), strict=False)
+        for each, _ in zip(lanes_of([5] * 11, 1, 50).windows(0), range(4), strict=False)
     ]
     assert held == [6, 5, 6, 5]
 
@@ -351,10 +349,10 @@ def test_what_cannot_work_is_refused_with_what_would_do(options, batch, ranks, m
 @pytest.mark.parametrize("largest", [268_432_384, 123_456_489, 402_653_184])
 def test_the_least_window_that_is_named_would_do(largest):
     with pytest.raises(ConfigError, match="holds no shard") as caught:
-        PlainLanes(np.array([10, 10]), np.array([10**6, largest]), 1, 10**8, 4, 20, 0)
+        Lanes(np.array([10, 10]), np.array([10**6, largest]), 1, 10**8, 4, 20, 0)
     least = round(1e9 * float(re.search(r"([\d.]+) at least would do", str(caught.value))[1]))
     assert (
-        PlainLanes(np.array([10, 10]), np.array([10**6, largest]), 1, least, 4, 20, 0).window_bytes
+        Lanes(np.array([10, 10]), np.array([10**6, largest]), 1, least, 4, 20, 0).window_bytes
         == least
         == largest
     )

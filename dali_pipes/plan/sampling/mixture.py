@@ -25,7 +25,7 @@ class Mixture(Sampling):
             raise ChoiceError(Mixture, "is for the images of Manifest.mix, and these are not of it")
 
         stratified = mixture.mode == "stratified"
-        shares = mixed_shares(manifest, global_batch_size if stratified else _PROPORTIONAL, seed)
+        shares = _mixed_shares(manifest, global_batch_size if stratified else _PROPORTIONAL, seed)
         groups = Groups(manifest.columns["source"], seed)
 
         size = self._size(manifest, global_batch_size if stratified else 1)
@@ -36,15 +36,13 @@ class Mixture(Sampling):
         )
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
-        return Sampling.state(self, manifest) | mixture_state(manifest)
+        state = Sampling.state(self, manifest)
+        mixture = manifest.mixture
+        return state | ({"mode": mixture.mode, "shares": mixture.shares} if mixture else {})
 
 
-def mixed_shares(manifest: Manifest, window: int, seed: int, of: str = "") -> Shares:
-    """The shares of a mixture in windows of so many samples.
-
-    Args:
-        of: whose samples are counted, for an error; "": those of the whole order.
-    """
+def _mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
+    """The shares of a mixture in windows of so many samples."""
     assert manifest.mixture
     names, numbers = list(manifest.mixture.shares), np.array(list(manifest.mixture.shares.values()))
 
@@ -59,15 +57,7 @@ def mixed_shares(manifest: Manifest, window: int, seed: int, of: str = "") -> Sh
         name = names[int(shares.in_period.argmin())]
         raise ConfigError(
             f"the share of {name!r} is rounded to nothing: sources have whole numbers of every "
-            f"{PERIOD * window:,} samples{of}; give it more, or leave it out"
+            f"{PERIOD * window:,} samples; give it more, or leave it out"
         )
 
     return shares
-
-
-def mixture_state(manifest: Manifest) -> dict[str, Any]:
-    return (
-        {"mode": manifest.mixture.mode, "shares": manifest.mixture.shares}
-        if manifest.mixture
-        else {}
-    )

@@ -1,13 +1,13 @@
 """The window shuffle: an order that needs a few shards at a time.
 
-`plan/windows.py` and, for mixtures, `plan/mixed_windows.py` cut the shards into lanes and windows.
+`plan/windows.py` cuts the shards into lanes and windows.
 """
 
 import hashlib
 import math
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from dali_pipes.data.shards.copies import cache_bytes
 from dali_pipes.data.table.shard_numbers import Shards
 from dali_pipes.errors import ChoiceError, OptionError
 from dali_pipes.options import option
-from dali_pipes.plan.mixed_windows import MixedLanes, MixedShards
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling.base import MAX_SAMPLES, Int, Sampling
-from dali_pipes.plan.sampling.mixture import mixed_shares, mixture_state
-from dali_pipes.plan.windows import LanesError, PlainLanes, describe_multiples
+from dali_pipes.plan.windows import Lanes, LanesError, describe_multiples
 from dali_pipes.system.nodes import nodes_of_run
 
 
@@ -31,8 +29,7 @@ class Windows(Sampling):
     fit onto a machine.
 
     The shards are dealt to lanes in a new random order each epoch; a lane reads window after window
-    of whole shards, permutes the samples of each, and has its own share of every global batch. In a
-    stratified `Manifest.mix` each source has its own windows.
+    of whole shards, permutes the samples of each, and has its own share of every global batch.
 
     Attributes:
         lanes: how many; the ranks divide them, or are divided by them. None: one for each machine
@@ -45,8 +42,6 @@ class Windows(Sampling):
     lanes: int | None = option(None, check_if_given, check_int, 1, 2**16)
     window_gb: float | None = option(None, check_if_given, check_number, 1e-6, 1e6)
     times: int = option(1, check_int, 1, MAX_SAMPLES)
-
-    takes_mixtures: ClassVar[bool] = True
 
     def on_machine(self) -> Self:
         nodes, decided = nodes_of_run() or 1, copy(self)
@@ -77,13 +72,11 @@ class Windows(Sampling):
             )
 
         shards, window = _shards(manifest), round(self.window_gb * 1e9)
-        if manifest.mixture:
-            return self._mixed(manifest, shards, window, global_batch_size, seed)
 
         # lanes and windows order single images; the `times` repeats of one are made in `at`
         size = self._size(manifest, 1 if self.times == 1 else global_batch_size)
         cut = (self.lanes, window, global_batch_size // self.times, size // self.times, seed)
-        lanes = PlainLanes(np.bincount(shards.numbers), shards.bytes, *cut)
+        lanes = Lanes(np.bincount(shards.numbers), shards.bytes, *cut)
         # only if the images of a shard are not side by side in the manifest
         apart = (np.diff(shards.numbers) < 0).any()
         members = np.argsort(shards.numbers, kind="stable") if apart else None
@@ -94,34 +87,10 @@ class Windows(Sampling):
 
         return Order(size, at, repeats=self.times > 1 or size != len(manifest), lanes=lanes)
 
-    def _mixed(
-        self, manifest: Manifest, shards: Shards, window: int, global_batch_size: int, seed: int
-    ) -> Order:
-        mixture, batch = manifest.mixture, global_batch_size // self.times
-        assert mixture and self.lanes
-        if mixture.mode != "stratified":
-            raise ChoiceError(
-                Windows,
-                "is for stratified mixtures, and this one is proportional; leave its `mode` out",
-            )
-
-        shares, size = (
-            mixed_shares(manifest, max(batch // self.lanes, 1), seed, of=" of a lane"),
-            self._size(manifest, global_batch_size),
-        )
-        source = manifest.columns["source"]
-        of_each = (np.flatnonzero(source == number) for number in range(len(mixture.shares)))
-        parts = [MixedShards(ids, shards.numbers[ids], shards.bytes) for ids in of_each]
-
-        lanes = MixedLanes(
-            parts, shares, self.lanes, window, batch, size // global_batch_size, seed
-        )
-        return Order(size, lambda places: lanes.at(places // self.times), lanes=lanes)
-
     def state(self, manifest: Manifest) -> dict[str, Any]:
         digest = hashlib.sha256(_shards(manifest).bytes.tobytes()).hexdigest()[:16]
         state = {"algorithm": "line of shards, Feistel", "shard_sizes": digest}
-        return Sampling.state(self.on_machine(), manifest) | state | mixture_state(manifest)
+        return Sampling.state(self.on_machine(), manifest) | state
 
 
 def _shards(manifest: Manifest) -> Shards:

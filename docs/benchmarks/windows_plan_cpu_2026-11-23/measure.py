@@ -53,7 +53,7 @@ def cost(window_shards):
         cpu(lambda start=start: lanes.at(start + own))[0]
         for start in starts[starts < SHARDS * IMAGES - 16 * BATCH]
     ]
-    windows, _ = cpu(lambda: next(lanes.windows(5, 1, 1000)[0]))
+    windows, _ = cpu(lambda: next(lanes.windows(5, 1, 1000)))
     return {
         "window_shards": window_shards,
         "resident_mib": round(mib() - before, 1),

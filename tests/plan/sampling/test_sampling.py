@@ -405,6 +405,10 @@ def test_what_cannot_work_is_refused(given, message):
             lambda: choose_sampling("balanced", None, mixed(), True),
             "whose shares say what is drawn",
         ),
+        (
+            lambda: choose_sampling("windows", None, mixed(), True),
+            "whose shares say what is drawn",
+        ),
         (lambda: mixed(shares=(1, 0, 1)), "each must be positive"),
         (lambda: mixed("layered"), "mode is 'layered'"),
         (lambda: dp.Manifest.mix({"a": (mixed(), 1)}), "a column 'source' already"),
