@@ -165,7 +165,6 @@ def test_options_that_do_nothing_without_another_one_do_not_come_first(help_of):
     def first(job):
         return help_of(job).partition("Groups:")[0]
 
-    assert "pairs=" not in first("prepare") and "\n  pairs=" in help_of("prepare")
     assert "epochs=" not in first("diagnose") and "\n  epochs=" in help_of("diagnose")
     assert "pairs=" in first("benchmark") and "epochs=" in first("train")
 

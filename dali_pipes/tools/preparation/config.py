@@ -84,7 +84,7 @@ class PrepareConfig:
         overrides: what was given on the command line.
     """
 
-    SELDOM: ClassVar = ("transform.size", "agreement_images", "seed")
+    SELDOM: ClassVar = ("transform.size",)
 
     data: DataConfig = field(default_factory=DataConfig)
     out: str | None = None
