@@ -14,7 +14,12 @@ case " $* " in
   *) data=(data=demo) ;;
 esac
 cd "$here"
+# as many workers and threads as cores: the search for the fastest numbers takes minutes
 quick=(pairs=1 min_seconds=3 max_warmup_seconds=8 "loaders.torch.num_workers=$(nproc)")
+case " $* " in
+  *" loader="*) ;;
+  *) quick+=("loader.num_threads=$(nproc)") ;;
+esac
 "$root/.venv/bin/dali-pipes" benchmark "${data[@]}" "${quick[@]}" "out=$root/runs/quickstart" "$@" >/dev/null
 case " $* " in
   *" pairs="*) ;;

@@ -649,7 +649,7 @@ LATER = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("kind", LATER, ids=lambda kind: kind.__name__)
 def test_what_few_samples_show_is_seen(files, kind):
     """When it is converted, if these are among those that are tried, or in the epoch."""

@@ -1,5 +1,5 @@
-"""Of a test that is marked `few` the fast tier runs some parameter sets; scripts/test.sh all runs
-every one.
+"""Of a test that is marked `few` the fast tier runs some parameter sets, scripts/test.sh all more,
+and a release every one.
 """
 
 import re

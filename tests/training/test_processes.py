@@ -147,7 +147,14 @@ def options_of(manifest, tmp_path):
     return write
 
 
-@pytest.mark.parametrize("kind", ["finetuned", "multilabel", "regression"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "finetuned",
+        # the same mechanism, for a minute each
+        *(pytest.param(kind, marks=pytest.mark.release) for kind in ("multilabel", "regression")),
+    ],
+)
 def test_each_task_killed_in_mid_epoch(start, options_of, tmp_path, kind):
     """With -9: weights, optimizer, loader and random states are as if it was never killed."""
     options = [*options_of(kind), "model.name=mobilenet_v3_small", "checkpoint_every_s=0"]
@@ -166,7 +173,7 @@ def test_each_task_killed_in_mid_epoch(start, options_of, tmp_path, kind):
     assert rows(never) == rows(killed)
 
 
-@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("clip", [0.5, pytest.param(None, marks=pytest.mark.release)])
 def test_ranks_share_one_run_and_count_every_image_once(start, finish, tmp_path, clip):
     """Two ranks learn what one does with two parts per step, up to rounding, which batch
     normalization raises to 1 % in one step.
