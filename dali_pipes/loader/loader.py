@@ -94,7 +94,7 @@ class Loader(RefusesMisuse):
         # number of the one iterator that may deliver; the iterator itself would hold the loader
         self._running = 0
         self._recorder = StatsRecorder(fetcher)
-        self._backend_name = self._work.describe(0).name
+        self._backend_name = self._work.description.name
 
     def __iter__(self) -> Iterator[Batch]:
         return self._work.use("iter()", self._begin_epoch)
@@ -216,7 +216,7 @@ class Loader(RefusesMisuse):
         with the next epoch.
         """
         epoch, step, _ = self._position
-        mix = self._work.describe(epoch).engine_mix
+        mix = self._work.description.engine_mix
         return make_state(self.plan, self._transform, self._batch_transform, epoch, step, mix)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ class Loader(RefusesMisuse):
                 it; or `state` is not a loader's.
         """
         epoch, step = read_state(state, self.plan, self._transform, self._batch_transform)
-        warn_of_other_pixels(state, self._work.describe(self.epoch).engine_mix)
+        warn_of_other_pixels(state, self._work.description.engine_mix)
         self._work.use("load_state_dict()", self._go_to, epoch, step)
 
     def _go_to(self, epoch: int, step: int) -> None:
@@ -278,13 +278,13 @@ class Loader(RefusesMisuse):
     @property
     def decodes(self) -> str:
         """How images will be decoded and why, in one line."""
-        return self._work.describe(self.epoch).explanation
+        return self._work.description.explanation
 
     def explain(self) -> str:
         """The text of `decodes`, and what the machine decides of the order; with DALI on a GPU also
         who holds the GPU's memory now.
         """
-        backend, order = self._work.describe(self.epoch), self.plan.sampling.explain()
+        backend, order = self._work.description, self.plan.sampling.explain()
         memory = f"in GiB, {gpu_memory(backend.gpu)}" if backend.gpu else ""
         return "; ".join(filter(None, (backend.explanation, order, memory)))
 

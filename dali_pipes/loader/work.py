@@ -56,6 +56,7 @@ class Work:
 
     Attributes:
         closed: whether it is to end.
+        description: of the backend, which may be read at any time, also from another thread.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class Work:
         )
         self._size = transform.size_at(0)
         self._backend: Backend | None = build_backend(transform.at(0))
-        self._descriptions = {self._size: Description.of(self._backend)}
+        # no backend says something else of another size
+        self.description = Description.of(self._backend)
 
         self._stream: Iterator[Delivery] | None = None
         # the targets of the batches that the backend was given, by epoch and step
@@ -119,18 +121,6 @@ class Work:
         # threading.Condition asks a lock in the same way
         owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return owned
-
-    def describe(self, epoch: int) -> "Description":
-        """Describes the backend for this epoch's size. It may be called at any time, also from
-        another thread, so it leaves the backend in use alone.
-        """
-        size = self._transform.size_at(epoch)
-        if size not in self._descriptions:
-            # another backend, built for its description alone
-            backend = self._build_backend(self._transform.at(epoch))
-            self._descriptions[size] = Description.of(backend)
-            backend.close()
-        return self._descriptions[size]
 
     def backend_at(self, epoch: int) -> Backend:
         """The backend that makes images of this epoch's size; a new one, if the size has changed or

@@ -14,7 +14,7 @@ from hydra.errors import ConfigCompositionException, MissingConfigException
 
 import dali_pipes as dp
 from dali_pipes.cli.conf import register
-from dali_pipes.measure.arms import CachedConfig, DaliNativeConfig, DecodingConfig, SyntheticConfig
+from dali_pipes.measure.arms import DaliNativeConfig, DecodingConfig, SyntheticConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
 from dali_pipes.tools.doctor.config import DoctorConfig
@@ -250,7 +250,6 @@ def test_the_arms():
     """Every file in conf/arm, and the config that it is; a benchmark has it under its name."""
     loaders = composed("benchmark").loaders
     assert {name: loaders[name] for group, name in OPTIONS if group == "arm"} == {
-        "cached": CachedConfig(),
         "dali_native": DaliNativeConfig(),
         "dali_native_fancy": DaliNativeConfig(decode="auto", jpeg_fancy_upsampling=True),
         "decode_regions": DecodingConfig(),
@@ -340,7 +339,6 @@ def test_defaults_in_conf_are_those_of_python():
             lambda: dp.TorchvisionGpuConfig(prefetch=0),
             "TorchvisionGpuConfig.prefetch is 0; it must be at least 1",
         ),
-        (lambda: CachedConfig(batches=0), "CachedConfig.batches is 0; it must be at least 1"),
         (lambda: dp.TrainTransform(size=0), "TrainTransform.size is 0"),
         (
             lambda: dp.TrainTransform(dtype="fp8"),

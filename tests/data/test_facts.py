@@ -15,7 +15,6 @@ GIFS = Omission(".gif files", 2, ["a.gif", "b.gif"])
 FULL = ManifestFacts(
     fingerprint="f" * 64,
     description={"images": 3},
-    rules=1,
     folders={"a": (5, 2, 1, [GIFS])},
     omissions=[GIFS],
     reading={"with_labels": False},
@@ -44,9 +43,7 @@ def through_json(facts):
     )
 
 
-@pytest.mark.parametrize(
-    "facts", [FULL, ManifestFacts(), replace(FULL, rules=0), ManifestFacts(category_ids=[])]
-)
+@pytest.mark.parametrize("facts", [FULL, ManifestFacts(), ManifestFacts(category_ids=[])])
 def test_facts_go_through_a_file(facts):
     assert through_json(facts) == facts
 
@@ -59,13 +56,12 @@ def test_every_fact_is_tried():
 
 
 def test_a_file_of_version_02_says_nothing():
-    assert ManifestFacts.read({}) == ManifestFacts(rules=0)
+    assert ManifestFacts.read({}) == ManifestFacts()
 
 
 def test_a_part_keeps_what_targets_mean_and_not_what_was_counted():
     part = FULL.of_part()
     assert part == ManifestFacts(
-        rules=1,
         **{
             name: getattr(FULL, name)
             for name in (

@@ -11,7 +11,7 @@ from gpu_backends import makes_pixels, needs_cuda_configs
 
 import dali_pipes as dp
 from dali_pipes.data.table import samples
-from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
+from dali_pipes.measure.arms import SyntheticConfig
 
 TRANSFORM = dp.TrainTransform(size=32)
 CONFIGS = [
@@ -19,7 +19,6 @@ CONFIGS = [
     dp.TorchConfig(num_workers=1),
     dp.TfDataConfig(),
     dp.TorchvisionGpuConfig(),
-    CachedConfig(),
     SyntheticConfig(),
 ]
 pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
@@ -30,7 +29,7 @@ every_config = pytest.mark.parametrize(
 same_images_again = pytest.mark.parametrize(
     "config",
     [
-        *(each for each in CONFIGS if not isinstance(each, CachedConfig)),
+        *CONFIGS,
         *ON_GPU,
         *needs_cuda_configs("dali_gpu_regions", "dali_cpu_to_gpu"),
     ],

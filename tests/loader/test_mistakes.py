@@ -269,9 +269,9 @@ import dali_pipes as dp
 with dp.from_torch(old, dp.DaliConfig(device="cpu", num_threads=1), device="cpu") as loader:
     list(loader)
 assert states() == before, "from_torch"
-from dali_pipes.measure.arms import CachedConfig
+from dali_pipes.measure.arms import SyntheticConfig
 manifest = dp.Manifest.scan({str(thumbnails.root)!r})
-for config in (dp.TorchConfig(num_workers=1), CachedConfig()):
+for config in (dp.TorchConfig(num_workers=1), SyntheticConfig()):
     options = {{"transform": dp.TrainTransform(size=8), "batch_size": 8, "device": "cpu"}}
     with dp.build_loader(manifest, config, **options) as loader:
         list(loader)

@@ -21,7 +21,7 @@ from later import later
 import dali_pipes as dp
 from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.loader.mixing_arithmetic import cut_box, symmetric_beta
-from dali_pipes.measure.arms import CachedConfig, SyntheticConfig
+from dali_pipes.measure.arms import SyntheticConfig
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
 
@@ -248,7 +248,6 @@ def both(manifest):
     [
         dp.DaliConfig(device="cpu"),
         dp.TorchConfig(num_workers=1),
-        CachedConfig(),
         SyntheticConfig(),
     ],
     ids=lambda config: type(config).__name__,

@@ -108,9 +108,7 @@ def test_explain_says_who_holds_the_memory_of_a_gpu(manifest, gpu, monkeypatch):
     with dp.build_loader(
         manifest, dp.DaliConfig(device="cpu"), transform=dp.TrainTransform(size=32), batch_size=8
     ) as loader:
-        before, described = loader.explain(), loader._work.describe
+        before, described = loader.explain(), loader._work.description
         assert "GiB" not in before
-        monkeypatch.setattr(
-            loader._work, "describe", lambda epoch: described(epoch)._replace(gpu=GPU)
-        )
+        monkeypatch.setattr(loader._work, "description", described._replace(gpu=GPU))
         assert loader.explain() == f"{before}; in GiB, {module.gpu_memory(GPU)}"

@@ -19,7 +19,7 @@ from dali_pipes.data.config import DataConfig
 from dali_pipes.data.objects import TYPES
 from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ConfigError, ManifestError
-from dali_pipes.measure.arms import CachedConfig
+from dali_pipes.measure.arms import SyntheticConfig
 from dali_pipes.system.traces import PREFIX
 from dali_pipes.training.checkpoint import CheckpointError
 from dali_pipes.training.claim import Claim
@@ -377,7 +377,7 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
     with pytest.raises(ConfigError, match=r"set hydra\.sweep\.dir=DIR instead"):
         training.train(config(), tmp_path / "sweep/0")
     with pytest.raises(ConfigError, match="this loader is for benchmarks only"):
-        training.train(config(loader=CachedConfig()))
+        training.train(config(loader=SyntheticConfig()))
     with pytest.raises(ConfigError, match="name it: out=DIR"):
         training.train(config(out=None, resume="auto"))
 

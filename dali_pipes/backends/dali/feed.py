@@ -229,9 +229,17 @@ def _region_inputs(
 ) -> PlanInputs[PlanInput]:
     """The inputs that say which region of a stored image is decoded."""
 
+    last: tuple[PlannedBatch, _StoredRegion] | None = None
+
     def stored(planned: PlannedBatch) -> _StoredRegion:
-        region = region_of(planned)
-        return _with_stand_ins(planned, region, manifest) if manifest.has_wide else region
+        nonlocal last
+        # the three inputs below ask one after the other for the same batch
+        if (known := last) is None or known[0] is not planned:
+            region = region_of(planned)
+            if manifest.has_wide:
+                region = _with_stand_ins(planned, region, manifest)
+            last = known = (planned, region)
+        return known[1]
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
         return np.pad(stored(planned).image, ((0, 0), (0, 1)))
