@@ -13,7 +13,7 @@ from PIL import Image
 from dali_pipes import Manifest, ManifestError, Targets
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.table import saved
-from dali_pipes.data.table.schema import replace_column
+from dali_pipes.data.table.schema import RULES, replace_column
 
 TARGETS = Targets(
     boxes="b", box_labels="l", keypoints="k", keypoint_names=["left", "right"], mask="m", text="t"
@@ -163,7 +163,7 @@ def test_a_damaged_manifest_is_refused(manifest, tmp_path, name, values, file):
         manifest.classes,
         forged,
         manifest.table[:0],
-        {"keypoints": manifest.keypoints},
+        {"keypoints": manifest.keypoints, "rules": RULES},
     )
     with pytest.raises(ManifestError, match=r"the manifest has objects .*scan again"):
         Manifest.load(tmp_path / file).take_objects(np.arange(4))
@@ -192,7 +192,7 @@ def test_strange_keypoints_are_refused(manifest, tmp_path, keypoints):
         manifest.classes,
         manifest.samples,
         manifest.table[:0],
-        known,
+        {"rules": RULES} | known,
     )
     with pytest.raises(ManifestError, match="keypoints"):
         Manifest.load(tmp_path / "m.arrow").keypoints  # noqa: B018
@@ -200,12 +200,21 @@ def test_strange_keypoints_are_refused(manifest, tmp_path, keypoints):
 
 def test_strange_target_columns_are_no_manifest(manifest, tmp_path):
     odd = manifest.samples.append_column("target:odd", pa.array([1] * 4))
-    saved.write(tmp_path / "m.arrow", str(manifest.root), manifest.classes, odd, odd[:0], {})
+    saved.write(
+        tmp_path / "m.arrow", str(manifest.root), manifest.classes, odd, odd[:0], {"rules": RULES}
+    )
     with pytest.raises(ManifestError, match="not a manifest"):
         Manifest.load(tmp_path / "m.arrow")
     with pytest.raises(ManifestError, match="not a manifest"):
         text = replace_column(manifest.samples, "target:boxes", pa.array([json.dumps([])] * 4))
-        saved.write(tmp_path / "n.arrow", str(manifest.root), manifest.classes, text, text[:0], {})
+        saved.write(
+            tmp_path / "n.arrow",
+            str(manifest.root),
+            manifest.classes,
+            text,
+            text[:0],
+            {"rules": RULES},
+        )
         Manifest.load(tmp_path / "n.arrow")
 
 
