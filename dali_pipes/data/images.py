@@ -110,7 +110,8 @@ def _keep_taken(data: DataConfig, split: str) -> DataConfig:
     other = "val" if split == "train" else "train"
     by_none = untaken
     if untaken and (getattr(data, other) or data.root):
-        by_none = {name: why for name, why in untaken.items() if name in _list_untaken(data, other)}
+        by_other = _list_untaken(data, other)
+        by_none = {name: why for name, why in untaken.items() if name in by_other}
     refuse_untaken(by_none, "data.")
 
     usual = DataConfig()
