@@ -119,15 +119,15 @@ image() {
   if grep -q '"image_gb"' "$log"; then note_passed image; fi
 }
 
-# Beside the other tests, in one process: the pixels of every loader in every set, and what waits for the disk (the image writes 30 GB to
+# Beside the other tests, in one process: every set of the contract of loaders, and what waits for the disk (the image writes 30 GB to
 # it, and the environment 9 GB).
-pixels_image_and_newest() {
-  step pytest -n 0 -m "slow or not slow" -k "pixels_agree" tests/backends/test_contract.py || return
+contract_image_and_newest() {
+  step pytest -n 0 -m "not release" tests/backends/test_contract.py || return
   if is_due image; then image || return; fi
   if is_due newest; then setup dev-newest; fi
 }
 
-SETS=(--few 12)  # the most sets of a test with many; a release takes every one
+SETS=(--few 6)  # the most sets of a test with many; a release takes every one
 SIMULATED="needs_cuda and not gpu_pixels and not release"
 MEMORY_TESTS="gpu/test_memory_on_gpu\|loader/test_cleanup"  # for grep
 
@@ -155,7 +155,7 @@ all() {
   # what opens pages in Chromium is skipped on other machines; FAIL_WITHOUT_BROWSER=0 skips it here as well
   export FAIL_WITHOUT_BROWSER=${FAIL_WITHOUT_BROWSER:-1}
   beside book lint
-  beside pixels_image_and_newest step pytest "${SETS[@]}" -m "not alone and not container and not release"
+  beside contract_image_and_newest step pytest "${SETS[@]}" -m "not alone and not container and not release"
   step pytest -n 0 -m "alone and not release" $(files_with alone)  # they measure what the machine does
   beside simulated_memory simulated_and_newest
   simulated -n 0 -m "$SIMULATED and alone" $(files_with alone | grep -v "$MEMORY_TESTS")

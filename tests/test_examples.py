@@ -116,6 +116,7 @@ def test_a_task_of_an_example_learns(command, demo, tmp_path, name, epochs, shar
         assert (out / "classes.csv").read_text().splitlines()[1].startswith("ground,0.")
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
@@ -193,6 +194,7 @@ def test_the_detector_leaves_crowds_out_of_its_loss_and_ends_in_cocos_evaluation
     assert measured["precision"].compute()["map"] > 0.999
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_simclr_learns(command, tmp_path):
     """160 small images of four colors each, which two views of it have in common."""

@@ -20,6 +20,11 @@ def argument(name: str, value: Any = ...) -> Spelling:
     return Spelling(f"{name}={value!r}", f"data.{name}={plain}")
 
 
+def no_labels() -> Spelling:
+    """Returns how a source is opened without labels; a command line calls the option otherwise."""
+    return Spelling("with_labels=False", "data.labels=false")
+
+
 def images_folder(file: object, folder: object) -> Spelling:
     """Returns how a table or COCO file is opened whose images are in `folder`."""
     return Spelling(

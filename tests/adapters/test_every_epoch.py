@@ -79,6 +79,7 @@ def assert_equal(one, other, mean=0.0):
             assert left == right
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.release)])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_are_the_same_on_both_backends_with_workers(files, program, workers):
@@ -94,6 +95,7 @@ def test_programs_are_the_same_on_both_backends_with_workers(files, program, wor
         assert_equal(expected[0], expected[len(expected) // 2])
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_batch_has_the_old_structure(files, program):
@@ -211,6 +213,7 @@ def test_a_program_with_one_picture_is_what_from_torch_makes(files):
         assert_equal(one, other)
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_frames_have_one_crop(files):
     """A clip of one frame eight times is eight equal pictures."""
@@ -286,6 +289,7 @@ def test_a_weighted_sampler_and_a_subset(files):
     assert batch["A_paths"] == [dataset.paths[at] for at in (2, 3, 5, 6)]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_repeated_samples_differ(files):
     """A sampler with replacement: each time the sample has random numbers of its own."""
@@ -376,6 +380,7 @@ def test_the_programs_data_set_stays_as_it_was(files):
     assert dataset.sizes == {}
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_two_loaders_in_two_threads(files):
     """Both run their items in this process, and nothing stays patched."""
@@ -631,7 +636,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.few(6)
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
 def test_what_cannot_be_exact_is_refused_by_name(files, kind):
     with pytest.raises(NotConvertibleError, match=REFUSED[kind]):
@@ -710,6 +715,7 @@ def test_it_is_proposed_where_samples_are_random(files, program):
         dp.from_torch(old(PROGRAMS[program](*files)), PLAIN, device="cpu")
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_captions_are_all_drawn(files):
     dataset = PROGRAMS["captions"](*files)

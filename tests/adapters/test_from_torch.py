@@ -165,6 +165,7 @@ def test_training_draws_as_the_old_transform_does(name):
     assert max(map(distance, ours.T, theirs.T)) <= allowed
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

@@ -94,6 +94,7 @@ def test_an_evaluation_with_steps_before_is_equal(photograph_folder, steps, word
             assert int((images.int() - ours.int()).abs().max()) <= 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "words"),

@@ -192,6 +192,7 @@ class InMemory(InPickle):
 
 
 # Python warns of files that are closed with the objects that hold them
+@pytest.mark.few(4)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(

@@ -189,6 +189,7 @@ CROPS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CROPS)
 def test_crops_are_those_of_the_old_loader(name, files):
@@ -242,7 +243,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_the_same_is_refused(name, files):
     steps, problem = REFUSED[name]

@@ -359,6 +359,7 @@ def quickly(few_made_up, monkeypatch):
             monkeypatch.setattr(module, "check_integrity", lambda *_, **__: True)
 
 
+@pytest.mark.few(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONVERTED)
 def test_a_data_set_that_opens_an_image_for_an_item(name, tmp_path):

@@ -114,7 +114,7 @@ def by_turning(tensor):
 WRITES = [by_numpy, by_data, by_other_tensor, by_view, by_turning]
 
 
-@pytest.mark.few
+@pytest.mark.few(4)
 @pytest.mark.parametrize("which", [None, 4])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("where", ["what a step returned", "what an opener returned"])
@@ -554,6 +554,7 @@ def test_blank_pictures_that_are_left_out(files):
 # Pixels that code changes where noise shows nothing
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "change",

@@ -69,6 +69,7 @@ ROUNDED = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EQUAL | ROUNDED)
 def test_batches_are_those_of_the_old_loader(folder, name):
@@ -116,6 +117,7 @@ def mode_of(file):
 EVAL = end(v1.Resize(48), v1.CenterCrop(40))
 
 
+@pytest.mark.few(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", ["colour", "gray", "both"])
 @pytest.mark.parametrize(

@@ -468,6 +468,7 @@ VALUES = {
 NOT_KEPT = ("bfloat16", "a path")
 
 
+@pytest.mark.few(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES)
 def test_values_come_out_of_the_file_as_they_were(files, tmp_path, kind):
@@ -530,6 +531,7 @@ def test_a_text_that_a_cache_has_is_noted(files, tmp_path):
         cached.cache_clear()
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "flipped", "garbage", "another data set's", "empty"])
 def test_a_damaged_file_is_valid_up_to_the_damage(files, tmp_path, monkeypatch, damage):
@@ -679,6 +681,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "again"), [(0, "no"), (2, "no"), (2, "yes")])
 def test_ctrl_c_leaves_all_clean_and_the_next_call_goes_on(files, tmp_path, workers, again):

@@ -195,6 +195,7 @@ CONVERTED = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONVERTED)
 def test_evaluations_are_equal(pairs, name):
@@ -214,6 +215,7 @@ def test_black_and_white_masks_in_gray_are_equal(pairs):
     assert_same(Masked(pairs, to_gray, "1"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [24, 57, 91, 140])
 def test_masks_of_any_size_are_torchvisions(pairs, size):
@@ -222,6 +224,7 @@ def test_masks_of_any_size_are_torchvisions(pairs, size):
     assert_same(Masked(pairs, lambda image, mask, at: joint(image, mask, steps)))
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [24, 57, 91, 140])
 def test_masks_of_pil_are_pillows(pairs, size):
@@ -323,6 +326,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_masks_follow_their_pictures(pairs, name):
@@ -493,6 +497,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_defects_are_refused_by_name(pairs, name):

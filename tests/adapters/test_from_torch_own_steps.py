@@ -216,6 +216,7 @@ def old_and_new(dataset, config):
         yield from zip(old, new, strict=True)
 
 
+@pytest.mark.few(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", FIXED)
 @pytest.mark.parametrize("config", [dp.TorchConfig(num_workers=0), dp.DaliConfig(device="cpu")])
@@ -264,6 +265,7 @@ def test_a_compose_of_albumentations_that_is_applied_at_random(files):
         assert images[is_gray].mean() < 0.8 * images[~is_gray].mean()
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_albumentations_steps_before_the_crop_run_as_they_are(files):
     """Every resize is OpenCV's, so values are equal."""
@@ -279,6 +281,7 @@ def test_albumentations_steps_before_the_crop_run_as_they_are(files):
             assert difference.max() <= 2 and (difference > 0).float().mean() < 0.01
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_colours_before_the_crop_have_the_old_distribution_and_repeat(files):
     steps = [transforms.ColorJitter(0.5), transforms.RandomResizedCrop(SIZE, (0.9, 1))]
@@ -298,6 +301,7 @@ def test_colours_before_the_crop_have_the_old_distribution_and_repeat(files):
     assert ours.max() / ours.min() > 2
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_albumentations_steps_after_normalize_get_floats(files):
     """Two holes, each of them a fifth of the height and of the width."""
@@ -345,6 +349,7 @@ def test_random_steps_have_the_old_distribution_and_repeat(files):
     )
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_steps_that_draw_from_random_have_the_old_distribution(files):
     """MoCo v2's blur, applied with a probability, and a flip by a `random.random()`."""
@@ -415,7 +420,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_no_plan_can_repeat_is_refused(files, case):
     make, reason = REFUSED[case]

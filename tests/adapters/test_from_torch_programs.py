@@ -214,6 +214,7 @@ IDIOMS = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 @pytest.mark.parametrize("name", IDIOMS)
@@ -462,7 +463,7 @@ DEFECTS = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.few(4)
 @pytest.mark.parametrize("message", DEFECTS)
 def test_a_defect_is_refused_by_name(message, files):
     kind, sample = DEFECTS[message]

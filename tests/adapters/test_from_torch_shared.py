@@ -124,7 +124,7 @@ READ = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", READ)
 def test_a_step_that_is_told_a_rare_label(how, files):
     with pytest.raises(NotConvertibleError, match=r"it reads .*, which the data set changes"):
@@ -247,7 +247,7 @@ def by_setattr(self, is_other):
 GLOBAL = {each.__name__: each for each in (by_globals, by_update_of_globals, by_module, by_setattr)}
 
 
-@pytest.mark.few
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", OTHER_NAMES | GLOBAL)
 def test_a_step_that_is_told_a_rare_label_by_another_name(how, files, monkeypatch):
     monkeypatch.setattr(RarelyByOtherNames, "store", (OTHER_NAMES | GLOBAL)[how])
@@ -309,7 +309,7 @@ TOLD = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", TOLD)
 def test_a_step_that_is_told_the_label(how, files):
     make, message = TOLD[how]
@@ -426,6 +426,7 @@ def beside_a_text(picture, index):
     return (one, one, index) if index % 4 else (one, "none", index)
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", [one_of_two, beside_a_tensor, beside_a_text])
 def test_a_picture_that_samples_have_twice_in_other_places(sample, files):
@@ -683,7 +684,7 @@ def test_a_step_that_the_base_class_tells_is_shared(files):
     assert copy_of(data).tint is data.tint
 
 
-@pytest.mark.few
+@pytest.mark.few(2)
 @pytest.mark.parametrize("args", NAMESPACES, ids=lambda args: type(args).__name__)
 def test_a_step_that_is_told_in_a_namespace(args, files, monkeypatch):
     monkeypatch.setitem(globals(), "ARGS", args)

@@ -60,7 +60,7 @@ def test_the_page_has_the_tables_of_the_figures():
     assert counts == {100, 10_000}
 
 
-@pytest.mark.few
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("library", "place"), GROUPS)
 def test_what_becomes_of_each_step_is_what_the_page_says(library, place, folders):
     for case in CASES:
@@ -90,6 +90,7 @@ def test_what_differs_on_purpose_differs():
     assert names == set(ON_PURPOSE)
 
 
+@pytest.mark.few(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", carried_out, ids=key_of)
 def test_pixels_and_draws_are_what_the_page_says(case, folders):

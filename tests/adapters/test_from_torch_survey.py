@@ -160,6 +160,7 @@ def test_docs_say_what_becomes_of_each_step():
     assert all(f"{type(make()).__name__}(" in listed for make in STEPS.values())
 
 
+@pytest.mark.few(8)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:ShiftScaleRotate is a special case of Affine")
 @pytest.mark.parametrize("number", range(len(PIPELINES)))

@@ -317,7 +317,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.few(4)
 @pytest.mark.parametrize("generate", REFUSED, ids=lambda each: each.__name__)
 def test_it_is_refused_by_name(files, generate):
     with pytest.raises(NotConvertibleError, match=f"Iterated.*{REFUSED[generate]}"):
@@ -436,6 +436,7 @@ def test_errors_are_not_lost_in_a_batch_that_is_dropped(files, is_late):
         list(loader)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("config", "kept"),
     [(PLAIN, 0), (CPU, 0.6), *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE)],

@@ -128,6 +128,7 @@ def test_a_new_stream_ends_the_one_before_it(manifest):
         assert threads() <= running
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_abandoned_epochs_leave_nothing_behind(manifest):
     """Threads and memory; each of 40 new streams builds a data set of its own."""

@@ -375,6 +375,7 @@ def assert_every_key_is_documented(result):
     assert sorted(key for key in keys if f"`{key}`" not in message) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_benchmark_that_is_stopped_leaves_no_process_asleep(

@@ -87,6 +87,7 @@ def hydra_project(tmp_path):
     return tmp_path / "conf"
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",

@@ -110,6 +110,7 @@ def test_no_choice_that_does_not_exist_is_left_out_without_a_word(group):
                 composed(job, f"{place}=no_such")
 
 
+@pytest.mark.few(12)
 @pytest.mark.slow
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_of_every_group_composes(group, option):

@@ -24,6 +24,7 @@ def shell(tmp_path):
     return run
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("streams", "status"), [("<&- >&- 2>&-", 0), ("2>&1 | true", 141)])
 def test_a_job_goes_on_when_nobody_takes_what_it_prints(
@@ -37,6 +38,7 @@ def test_a_job_goes_on_when_nobody_takes_what_it_prints(
     assert json.loads((tmp_path / "run/summary.json").read_text())["epochs"] == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("streams", "status", "said"),

@@ -120,6 +120,7 @@ def test_ranks_that_start_together_make_one_set(tmp_path):
     assert missing == [False] and (tmp_path / "train").exists()
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_small_network_learns_it(tmp_path):

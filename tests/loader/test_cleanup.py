@@ -118,6 +118,7 @@ def test_leaving_the_block(manifest, name):
         assert now[1] <= files and now[2] <= shared
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @every_program
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -140,6 +141,7 @@ def test_a_signal_in_mid_epoch(manifest, tmp_path, name, number):
     assert left_behind()[2] <= shared
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @every_program
 def test_a_program_that_never_closes_its_loader_ends(manifest, tmp_path, name):
@@ -171,6 +173,7 @@ def test_without_fork(manifest, context):
         ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [*CONFIGS, *needs_cuda("torchvision_on_gpu", marks=[pytest.mark.alone])]
@@ -197,6 +200,7 @@ def test_memory_is_flat_over_many_epochs(photographs, name):
         assert resident() - before < 30
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @every_backend
 def test_a_loader_can_abandon_many_epochs(manifest, name):
@@ -233,6 +237,7 @@ def workers_kept_until_exit(monkeypatch):
         _MultiProcessingDataLoaderIter._clean_up_worker(worker)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("loaders", [5, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["torch", *needs_cuda("torch_to_gpu")])
 def test_loaders_with_persistent_workers_leave_no_open_files(
@@ -383,6 +388,7 @@ assert sum(len(batch) for batch in loader) == len(manifest) // 2 * 2  # the pare
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["dali", "dali_graph", "torch", "torch_inline", "synthetic", "tfdata"]
@@ -391,6 +397,7 @@ def test_a_program_that_looks_at_one_batch_ends_well(manifest, tmp_path, name):
     run_program(manifest, tmp_path, LOOKED_AT, name, times=2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dali", "dali_graph", "torch", "torch_inline", "synthetic"])
 def test_a_forked_child_builds_a_loader_of_its_own(manifest, tmp_path, name):

@@ -81,6 +81,7 @@ def build(far, config=None, batch_size=4, rank=None, sampling="windows", **optio
     return dp.build_loader(far, config, batch_size=batch_size, rank=rank, **shared, **options)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "config",
     [
@@ -99,6 +100,7 @@ def test_every_image_comes_once_an_epoch_and_no_more_than_fits_is_here(far, cach
     assert 0 < disk.most <= copies.cache_bytes()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_caches_of_several_machines_fetch_the_data_about_once(
     far, cache, fetched, tmp_path, monkeypatch, count

@@ -331,6 +331,7 @@ def few(thumbnails):
     return thumbnails.subset(np.arange(BATCH * STEPS))
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_any_history_of_uses(few, name):

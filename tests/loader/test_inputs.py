@@ -90,6 +90,7 @@ def documented() -> dict[str, list[str]]:
 HUGE = "400-megapixel PNG of 389 KB"  # seconds
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == HUGE else name for name in EVERY]
 )

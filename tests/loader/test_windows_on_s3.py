@@ -107,6 +107,7 @@ def test_killed_ranks_go_on_with_another_number_within_the_same_disk(
     ) == list(range(SHARDS * EACH))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_separate_caches_fetch_the_data_about_once(
     s3, bucket, cache, store, tmp_path, monkeypatch, count
@@ -158,6 +159,7 @@ def read_all(far, **options):
         return [batch.ids.tolist() for batch in loader]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

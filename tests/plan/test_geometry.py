@@ -45,6 +45,7 @@ def torchvision_regions(height: int, width: int, count: int) -> np.ndarray:
     return np.array([(each["top"], each["left"], each["height"], each["width"]) for each in drawn])
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 333), (120, 400)])
 def test_random_resized_crop_is_distributed_as_torchvisions(height, width):

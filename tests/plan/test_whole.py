@@ -106,6 +106,7 @@ def picture():
     return small.resize((121, 90), Image.Resampling.BICUBIC)
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS_OF_BOTH)
 def test_the_distributions_are_torchvisions(name):

@@ -1,5 +1,5 @@
 """Of a test that is marked `few` the fast tier runs some parameter sets, scripts/test.sh all more,
-and a release every one.
+and a release every one. A test that takes long says how many at most: `few(3)`.
 """
 
 import re
@@ -12,7 +12,8 @@ import dali_pipes as dp
 def choose_few(items: list, count: int) -> list:
     """Leaves out items of pytest: of the parameter sets of a test that is marked `few`, all but
     `count`, which are evenly spread from the first to the last, and one of each loader that is not
-    among these.
+    among these. Of a test that is marked `few(3)` no more than three are left, whatever their
+    loaders.
     """
     tests = {}
     marked = [item for item in items if item.get_closest_marker("few")]
@@ -21,8 +22,10 @@ def choose_few(items: list, count: int) -> list:
 
     chosen = {id(item) for item in items} - {id(item) for item in marked}
     for of_test in tests.values():
-        few = [of_test[place] for place in _spread(len(of_test), count)]
-        few += _one_of_each_loader(of_test, few)
+        most = next(iter(of_test[0].get_closest_marker("few").args), None)
+        few = [of_test[place] for place in _spread(len(of_test), min(count, most or count))]
+        if most is None:
+            few += _one_of_each_loader(of_test, few)
         chosen |= set(map(id, few))
     return [item for item in items if id(item) in chosen]
 

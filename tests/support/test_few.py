@@ -8,11 +8,13 @@ import dali_pipes as dp
 SETS = {"test_a.py::test": 1, "test_a.py::test_cpu": 2, "test_b.py::test": 5}
 
 
-def items(marked):
+def items(marked, most=()):
     return [
         SimpleNamespace(
             nodeid=name if of_test == 1 else f"{name}[{at}]",
-            get_closest_marker=lambda mark, name=name: mark == "few" and name in marked,
+            get_closest_marker=lambda mark, name=name: (
+                pytest.mark.few(*most).mark if mark == "few" and name in marked else None
+            ),
         )
         for name, of_test in SETS.items()
         for at in range(of_test)
@@ -29,7 +31,7 @@ def sets_of(**values):
     return [
         SimpleNamespace(
             nodeid=f"test_a.py::test[{at}]",
-            get_closest_marker=lambda mark: mark == "few",
+            get_closest_marker=lambda mark: pytest.mark.few.mark if mark == "few" else None,
             callspec=SimpleNamespace(params=params),
         )
         for at, params in enumerate(products)
@@ -50,6 +52,12 @@ def test_the_first_and_the_last_and_some_between_are_run(count, chosen):
         *(f"test_a.py::test_cpu[{at}]" for at in range(min(count, 2))),
         *(f"test_b.py::test[{at}]" for at in chosen),
     ]
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(1, "0"), (3, "024"), (9, "024")])
+def test_a_test_says_how_many_it_needs_at_most(count, chosen):
+    found = [item.nodeid for item in choose_few(items(["test_b.py::test"], most=(3,)), count)]
+    assert found[3:] == [f"test_b.py::test[{at}]" for at in chosen]
 
 
 def test_of_a_test_without_the_mark_all_are_run():

@@ -111,6 +111,7 @@ def test_killed_in_mid_epoch_and_gone_on_with(start, finish, tmp_path):
     assert not list((tmp_path / "here").iterdir())
 
 
+@pytest.mark.release
 def test_killed_in_the_first_evaluation(start, finish, tmp_path):
     """The checkpoint before it is no newer than the logs: after the resume each step is there."""
     out = tmp_path / "run"
@@ -147,6 +148,7 @@ def options_of(manifest, tmp_path):
     return write
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     "kind",
     [
@@ -255,6 +257,7 @@ STARTED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("loader", "moment", "number"),
     [
@@ -320,6 +323,7 @@ def test_a_rank_that_fails_ends_all_with_the_reason(start, image_folder, tmp_pat
     assert bad.name in message and "error: epoch" in message
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("option", "line"),
     [("data.val=/no/such", "/no/such: no such folder"), ("epochs=0", "epochs is 0")],
@@ -348,6 +352,7 @@ def test_a_sweep_has_a_folder_for_each_job(start, finish, tmp_path):
     assert "the best of 2 runs. The table of the sweep is" in said
 
 
+@pytest.mark.release
 def test_a_sweep_under_torchrun_is_refused(start, tmp_path):
     process = start("-m", "loader=torch,dali_cpu", ranks=1)
     process.communicate(timeout=100)

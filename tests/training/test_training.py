@@ -96,6 +96,7 @@ def test_the_rates_of_a_schedule_are_taken_and_gone_on_with(config, run, tmp_pat
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "number"),
@@ -514,6 +515,7 @@ def mistakes(config, folder, out):
     )
 
 
+@pytest.mark.few(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(16))
 def test_a_mistake_is_reported_and_the_last_checkpoint_left_whole(

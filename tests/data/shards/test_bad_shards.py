@@ -73,7 +73,7 @@ WHOLE_SHARD = {
 }
 
 
-@pytest.mark.few
+@pytest.mark.few(4)
 @every_backend
 @pytest.mark.parametrize("fault", ONE_SAMPLE)
 def test_raise_names_shard_and_member(scanned, name, fault):
@@ -88,6 +88,7 @@ def test_raise_names_shard_and_member(scanned, name, fault):
     assert f"shard-000001.tar/000000020.jpg: {caught.value.bad_samples[0][2]}" in str(caught.value)
 
 
+@pytest.mark.few(6)
 @pytest.mark.slow
 @every_backend
 @pytest.mark.parametrize("fault", WHOLE_SHARD)
@@ -113,6 +114,7 @@ def test_a_lost_shard_costs_its_own_samples_only(scanned, name, fault):
     assert {reason for _, _, reason in loader.bad_samples} == {why}
 
 
+@pytest.mark.few(3)
 @pytest.mark.slow
 @every_backend
 def test_a_shard_that_is_cut_off_while_it_is_read(scanned, name):

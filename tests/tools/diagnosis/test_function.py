@@ -46,6 +46,7 @@ def test_a_diagnosis_begins_with_the_answer(capsys):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_epochs_that_end_in_the_middle_of_a_measurement(context, persistent):

@@ -75,6 +75,7 @@ def check_resumes(config, run, tmp_path, monkeypatch, **options):
     return summary, again
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [*LABELS])
 def test_the_labels_choose_the_task(config, run, table, tmp_path, monkeypatch, task):

@@ -10,7 +10,7 @@ from dali_pipes.data.sources.layouts.descriptions import YOLO
 from dali_pipes.data.sources.layouts.files import is_coco
 from dali_pipes.data.sources.layouts.tree import LOOKED_AT, Tree, has_image_name
 from dali_pipes.data.sources.names.splits import split_of
-from dali_pipes.data.spelling import Text, images_folder
+from dali_pipes.data.spelling import Text, images_folder, no_labels
 
 
 def describe_no_classes(root: Path) -> Text:
@@ -47,8 +47,8 @@ def describe_no_classes(root: Path) -> Text:
         "put the images of each class into a separate subfolder, or list them in a table "
         "(path,label)"
     )
-    takes = "without labels it is taken as it is (with_labels=False, or data.labels=false)"
-    return (f"{start}, only images side by side; {do}; {takes}{meant}",)
+    without = f"{start}, only images side by side; {do}; without labels it is taken as it is ("
+    return without, no_labels(), f"){meant}"
 
 
 def describe_missing(path: Path) -> str:

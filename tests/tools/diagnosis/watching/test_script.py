@@ -218,6 +218,7 @@ print("uploaded")
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
@@ -265,6 +266,7 @@ print("uploaded")
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "loop", ["for step, (x, y) in enumerate(data):\n    train(x, y)", "model.fit(data, epochs=1)"]
@@ -280,6 +282,7 @@ def test_loops_over_tf_data_are_measured_and_their_pipeline_is_read(diagnose, lo
     )
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("loop", "message"),
