@@ -35,7 +35,7 @@ class BackendEntry:
     """One backend. Its config says what depends on its options, such as whether it needs a GPU.
 
     Attributes:
-        name: in results and in conf/loader, where the schema of its options is called NAME_schema.
+        name: in results and in the group loader, where the schema of its options is NAME_schema.
         config: the class of its options.
         backend: "module:Class", imported when a loader is built.
         extra: the extra of this package that installs what it needs.

@@ -15,6 +15,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from dali_pipes.backends.registry import list_backends
+from dali_pipes.cli.named_options import NAMED_OPTIONS, store_named_options
 from dali_pipes.cli.overrides import text_options
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.objects import Targets
@@ -122,8 +123,8 @@ def _extends_schema(file: Path, ours: Iterable[str]) -> bool:
 
 
 def is_arm(name: str) -> bool:
-    """Returns whether the group `arm` has a file of this name."""
-    return name in {file.stem for file in (conf_folder() / "arm").glob("*.yaml")}
+    """Returns whether the group `arm` has an option of this name."""
+    return name in NAMED_OPTIONS["arm"] or (conf_folder() / f"arm/{name}.yaml").is_file()
 
 
 def _is_shared(file: Path) -> bool:
@@ -164,8 +165,12 @@ def texts_of(job: str) -> dict[str, bool]:
     return dict([*text_options(JOBS.get(job, PreviewConfig)), *of_loaders])
 
 
-def register() -> None:
-    """Makes the schemas and the resolver of conf/ known to Hydra."""
+def register(users: Path | None = None) -> None:
+    """Makes the schemas, the named options and the resolver of conf/ known to Hydra.
+
+    Args:
+        users: the folder of the user's own configurations.
+    """
     OmegaConf.register_new_resolver("demo_images", lambda: str(demo_images()), replace=True)
 
     # conf/GROUP/NAME.yaml has NAME_schema in its defaults, and Hydra checks its options by it
@@ -188,6 +193,7 @@ def register() -> None:
         store.store(group="loader", name=f"{name}_schema", node=entry.config)
     for arm in ARMS:
         store.store(group="arm", name=f"{arm.name}_schema", node=arm.config)
+    store_named_options(users)
 
 
 def _with_keys(schema: type, *names: str) -> Any:

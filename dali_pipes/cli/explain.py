@@ -48,8 +48,9 @@ from dali_pipes.cli.spelling import nested_options
 _HELP = "--help shows the options"
 _PARSER = OverridesParser.create()
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # to another option, in a value
-# of a ConfigCompositionException of hydra/_internal/defaults_list.py
+# of a ConfigCompositionException of hydra/_internal/defaults_list.py, and of config_loader_impl.py
 _MULTIPLE = re.compile(r"Multiple values for ([^.\s]+)\.")
+_SAME_NAME = re.compile(r"'(\S+)' is validated against ConfigStore schema with the same name")
 _TAKES: dict[type, str] = {
     IntegerNode: "whole numbers",
     FloatNode: "numbers",
@@ -226,6 +227,18 @@ def _list_groups(line: CommandLine) -> list[str]:
     return known
 
 
+def _explain_same_name(error: BaseException, line: CommandLine) -> str | None:
+    """A file on Hydra's own search path with the name of one of our options, which it cannot
+    replace there.
+    """
+    if not (found := _SAME_NAME.search(str(error))):
+        return None
+    return (
+        f"{found[1]}.yaml has the name of a built-in option; give it another name, or name its "
+        "folder by --conf, whose files replace ours"
+    )
+
+
 def _explain_choice(error: BaseException, line: CommandLine) -> str | None:
     """A file that a group does not have, such as loader=dalli."""
     if not (isinstance(error, MissingConfigException) and error.options):
@@ -303,6 +316,7 @@ _EXPLANATIONS: tuple[Callable[[BaseException, CommandLine], str | None], ...] = 
     _explain_name,
     _explain_reference,
     _explain_added_group,
+    _explain_same_name,
     _explain_group,
     _explain_choice,
     _explain_commas,

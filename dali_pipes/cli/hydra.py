@@ -216,7 +216,7 @@ def _find_folder(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """
     try:
         users, others = find_user_folder(words)
-        register()
+        register(users)
     except ConfigError as error:
         stop_once(str(error))
 

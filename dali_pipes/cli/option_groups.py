@@ -1,7 +1,8 @@
 """The options of a job in groups, with their texts and defaults, as --help shows them.
 
 The text of an option is in the docstring of its schema, that of a file is the comment with which it
-begins, and a default is the value that the command line gives.
+begins, that of a named option is beside it (named_options.py), and a default is the value that the
+command line gives.
 """
 
 import inspect
@@ -17,6 +18,7 @@ from hydra.plugins.config_source import ConfigSource
 from omegaconf import DictConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dali_pipes.cli.named_options import NAMED_OPTIONS
 from dali_pipes.cli.spelling import spell_value
 
 _ATTRIBUTE = re.compile(r" {4}(\w[\w, ]*): (.*)")  # the line of a docstring that begins with names
@@ -37,13 +39,13 @@ class OptionsOfOneText:
 
 @dataclass(frozen=True)
 class Choice:
-    """The file of options that a command line takes from a group.
+    """What a command line takes from a group: a file of conf/ or a named option.
 
     Attributes:
         key: what it writes before =, such as transform@eval_transform.
-        name: the name of the file, or null.
-        others: the names of the group's other files.
-        texts: the comments with which the files begin, by their names.
+        name: its name, or null.
+        others: the names of what else the group has.
+        texts: what is said of these, by their names.
     """
 
     key: str
@@ -107,15 +109,17 @@ def _find_choices(config: DictConfig) -> dict[str, Choice]:
         group, _, place = key.partition("@")
         # nobody chooses a schema
         others = [each for each in files[group] if not each.endswith("schema") and each != name]
-        texts = _read_comments(loader.get_sources(), group, others)
+        texts = _read_texts(loader.get_sources(), group, others)
         choices[place or group] = Choice(key, name, tuple(others), texts)
     return choices
 
 
-def _read_comments(
+def _read_texts(
     sources: Sequence[ConfigSource], group: str, names: Sequence[str]
 ) -> dict[str, str]:
-    """Returns the comments with which files of a group begin, of those that begin with one."""
+    """Returns what is said of options of a group: the comment with which a file begins, or the text
+    of a named option.
+    """
     folders, texts = [Path(source.path) for source in sources if source.scheme() == "file"], {}
     for name in names:
         # as Hydra takes them: from the first source that has the file
@@ -124,6 +128,8 @@ def _read_comments(
             lines = [line for line in file.read_text().splitlines() if "@package" not in line]
             comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
             texts[name] = " ".join(line.removeprefix("#").strip() for line in comment)
+        elif option := NAMED_OPTIONS.get(group, {}).get(name):
+            texts[name] = option.text
     return {name: text for name, text in texts.items() if text}
 
 

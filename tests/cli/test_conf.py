@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from command import logging_kept
 
+import dali_pipes as dp
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.cli import conf, hydra
@@ -13,6 +14,7 @@ from dali_pipes.cli import conf, hydra
 REPO = Path(__file__).parents[2]
 MINE = {
     "loader/torch.yaml": "defaults: [torch_schema, _self_]\nnum_workers: 7\n",
+    "sampling/windows.yaml": "defaults: [repeated_schema, _self_]\ntimes: 5\n",
     "experiment/mine.yaml": "# @package _global_\nbatch_size: 5\n",
 }
 COPIED = ("train", "scan", "job")
@@ -61,6 +63,18 @@ def test_the_users_files_come_first_and_ours_fill_up(composed, mine, how):
     config = composed("loader=torch", *how, "experiment=mine")
     assert (config.loader, config.batch_size) == (TorchConfig(num_workers=7), 5)
     assert composed(*how, "loader=dali").loader == DaliConfig()
+    # likewise of options that are no files, and only as long as the user's folder is named
+    assert composed(*how, "sampling=windows").sampling == dp.Repeated(times=5)
+    assert composed("--conf", ".", "sampling=windows").sampling == dp.Windows()
+
+
+def test_a_file_that_would_be_merged_with_a_built_in_option_is_refused(composed, mine, capsys):
+    with pytest.raises(SystemExit):
+        composed("--config-dir", str(mine), "sampling=windows")
+    assert capsys.readouterr().err == (
+        "error: sampling/windows.yaml has the name of a built-in option; give it another name, or "
+        "name its folder by --conf, whose files replace ours\n"
+    )
 
 
 @pytest.mark.parametrize(

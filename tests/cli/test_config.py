@@ -8,12 +8,14 @@ from pathlib import Path
 import command
 import gpu_check.config
 import pytest
+from built_in_options import list_options
 from gpu_check.config import GpuCheckConfig
 from hydra import initialize_config_dir
 from hydra.errors import ConfigCompositionException, MissingConfigException
 
 import dali_pipes as dp
 from dali_pipes.cli.conf import register
+from dali_pipes.cli.named_options import NAMED_OPTIONS
 from dali_pipes.measure.arms import DaliNativeConfig, DecodingConfig, SyntheticConfig
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.diagnosis.config import DiagnoseConfig
@@ -45,10 +47,9 @@ OPTION_NEEDS = {
 NOT_OF_TRAIN = ("views", "two_views", "ten_crop", "iou_crop", "letterbox", "scale_jitter")
 # groups of which a benchmark has several options at once, each in a place of its own
 PLACES = {"loader": "torch", "arm": "synthetic"}
-GROUPS = sorted(
-    folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra"
-)
-OPTIONS = [(group, file.stem) for group in GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
+FOLDERS = {folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra"}
+GROUPS = sorted(FOLDERS | NAMED_OPTIONS.keys())
+OPTIONS = [(group, name) for group in GROUPS for name in list_options(group)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -228,7 +229,7 @@ def test_sizes_are_given_as_a_mapping():
 
 @pytest.mark.slow
 def test_the_toggle():
-    """Every file in conf/loader, and the config that it is."""
+    """Every option `loader`, and the config that it is."""
     configs = {
         name: composed("preview", f"loader={name}").loader
         for group, name in OPTIONS
@@ -248,7 +249,7 @@ def test_the_toggle():
 
 
 def test_the_arms():
-    """Every file in conf/arm, and the config that it is; a benchmark has it under its name."""
+    """Every option `arm`, and the config that it is; a benchmark has it under its name."""
     loaders = composed("benchmark").loaders
     assert {name: loaders[name] for group, name in OPTIONS if group == "arm"} == {
         "dali_native": DaliNativeConfig(),

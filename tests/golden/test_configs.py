@@ -1,5 +1,5 @@
 """What each job is configured with: `dali-pipes JOB --cfg job`, also with each experiment, and each
-file of each group of options.
+option of each group.
 
 Interpolations are kept as they are written, so that nothing is of this machine. `index` has no
 config.
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from built_in_options import list_options
 from golden import hold_to
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -25,10 +26,6 @@ CHOSEN = (
     ("train", "cluster=slurm", "loader=torch", "transform=views", "sampling=weighted"),
     ("benchmark", "loader=dali_cpu", "transform=eval", "experiment=quick"),
 )
-
-
-def files_of(group):
-    return sorted(file.stem for file in (CONF / group).glob("*.yaml"))
 
 
 def differences(config, usual, place=""):
@@ -52,7 +49,7 @@ def test_each_job_is_configured_as_before(command, monkeypatch):
         return yaml.safe_load(ended.stdout)
 
     found = usual = {job: configured(job) for job in JOBS}
-    experiments = [("train", f"experiment={name}") for name in files_of("experiment")]
+    experiments = [("train", f"experiment={name}") for name in list_options("experiment")]
     for job, *words in (*experiments, *CHOSEN):
         changed = dict(differences(configured(job, *words), usual[job]))
         found = {**found, " ".join([job, *words]): changed}
@@ -61,10 +58,10 @@ def test_each_job_is_configured_as_before(command, monkeypatch):
 
 
 @pytest.mark.slow
-def test_each_file_of_options_says_the_same(command):
+def test_each_option_of_a_group_says_the_same(command):
     hydra.register()
     # all at once, each at a place of its own: composing takes half a second
-    words = [f"+{group}@{group}.{name}={name}" for group in GROUPS for name in files_of(group)]
+    words = [f"+{group}@{group}.{name}={name}" for group in GROUPS for name in list_options(group)]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         options = OmegaConf.to_yaml(compose(None, words))
 

@@ -39,7 +39,7 @@ class Arm:
     """What a comparison must know about one of these arms.
 
     Attributes:
-        name: in conf/arm, where the schema of its options is called NAME_schema.
+        name: in the group arm, where the schema of its options is called NAME_schema.
         config: the class of its options.
         made_by: "module:Class" of its `Backend`, or of its `UnplannedLoader`.
         extra: the extra of this package that installs what it needs.

@@ -20,7 +20,7 @@ from dali_pipes.plan.sampling.uniform import Uniform as Uniform
 from dali_pipes.plan.sampling.weighted import Weighted as Weighted
 from dali_pipes.plan.sampling.windows import Windows as Windows
 
-# A row is a sampling by its name: files in conf/sampling extend the schema NAME_schema.
+# A row is a sampling by its name: options of the group sampling extend the schema NAME_schema.
 SAMPLINGS.update(
     {
         "uniform": Uniform,
