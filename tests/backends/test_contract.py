@@ -312,8 +312,10 @@ def test_no_loader_takes_another_place_color_or_side(thumbnails, name, transform
     for flips in (planned.geometry.flip, planned.geometry.vertical_flip):
         assert set(flips.tolist()) == {False, True}
     (expected,) = reference(planned, read_batch(thumbnails, planned))
-    # resizes differ most at the edges of so small an image, and plain upsampling in noise
-    assert reference.steps(batch.images, expected).mean() < 8
+    # resizes differ most at the edges of so small an image, and in noise so does chroma that is
+    # upsampled by repetition
+    limit = 16 if bound_of(name) is PLAIN_UPSAMPLING else 8
+    assert reference.steps(batch.images, expected).mean() < limit
 
 
 @cache
