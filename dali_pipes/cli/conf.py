@@ -34,7 +34,7 @@ from dali_pipes.training.config import ModelConfig, OptimizerConfig, ScheduleCon
 PACKAGE = Path(__file__).resolve().parents[1]
 MARKER = ".dali_pipes"  # an empty file that says that a folder of configurations is for us
 SUBFOLDER = "dali_pipes"  # the folder for us within the conf/ of another program
-_HELP = "hydra/help/script"  # what conf/job.yaml names, which all primary files share
+_SHARED = "output_subdir: null"  # what conf/job.yaml says, which all primary files share
 
 
 def checkout() -> Path | None:
@@ -129,7 +129,7 @@ def is_arm(name: str) -> bool:
 
 def _is_shared(file: Path) -> bool:
     """Returns whether this is a copy of our conf/job.yaml, which has no schema."""
-    return file.name == "job.yaml" and _HELP in _read(file)
+    return file.name == "job.yaml" and _SHARED in _read(file)
 
 
 def _read(file: Path) -> str:

@@ -39,28 +39,28 @@ _NOTES = (
 )
 
 
-def find_topic(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Returns what --help is to explain, and the words as Hydra takes them.
+def find_topic(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Returns what --help is to explain, "" for the job and None without --help, and the other
+    words.
 
     In `--help optimizer` the second word is no option, and in `--help loader=torch` it is both.
     """
     others = list(words)
     place = next((place for place, word in enumerate(words) if word in ("-h", "--help")), None)
     if place is None:
-        return "", others
-    topic = next(iter(words[place + 1 :]), "")
+        return None, others
+    del others[place]
+    topic = next(iter(others[place:]), "")
     # another flag, or Hydra's way to leave an option out
     if topic.startswith(("-", "~")):
         return "", others
     if topic and "=" not in topic:
-        del others[place + 1]
+        del others[place]
     return topic, others
 
 
 def help_text(words: str, config: DictConfig, topic: str = "", width: int | None = None) -> str:
     """Returns the text of --help, in which Python's None is null, as on a command line.
-
-    Hydra reads it as a template, in which a dollar must be written twice.
 
     Args:
         words: what the job does, and examples.
@@ -88,7 +88,7 @@ def help_text(words: str, config: DictConfig, topic: str = "", width: int | None
         lines = _summarize(groups, getattr(schema, "SELDOM", ()), width)
         parts = [_fill_words(words, width), *lines]
     text = "\n\n".join(part.rstrip() for part in parts)
-    return re.sub(r"\bNone\b", "null", text).replace("$", "$$")
+    return re.sub(r"\bNone\b", "null", text)
 
 
 def _explain_topic(name: str, groups: list[Group], width: int) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigSource
 from omegaconf import DictConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -98,18 +99,20 @@ def _find_choices(config: DictConfig) -> dict[str, Choice]:
         for key, name in config.hydra.runtime.choices.items()
         if not key.startswith("hydra/")
     }
-    # once for each group: every call copies all that Hydra has read
-    loader = GlobalHydra.instance().config_loader()
-    list_files = loader.get_group_options
-    files = {group: list_files(group) for group in {key.partition("@")[0] for key in chosen}}
-
+    sources = GlobalHydra.instance().config_loader().get_sources()
     choices = {}
     # Hydra has the opposite of the order in which the job names them
     for key, name in reversed(chosen.items()):
         group, _, place = key.partition("@")
         # nobody chooses a schema
-        others = [each for each in files[group] if not each.endswith("schema") and each != name]
-        texts = _read_texts(loader.get_sources(), group, others)
+        names = {
+            each
+            for source in sources
+            if source.available() and source.is_group(group)
+            for each in source.list(group, ObjectType.CONFIG)
+        }
+        others = sorted(each for each in names - {name} if not each.endswith("schema"))
+        texts = _read_texts(sources, group, others)
         choices[place or group] = Choice(key, name, tuple(others), texts)
     return choices
 

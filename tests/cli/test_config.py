@@ -47,7 +47,7 @@ OPTION_NEEDS = {
 NOT_OF_TRAIN = ("views", "two_views", "ten_crop", "iou_crop", "letterbox", "scale_jitter")
 # groups of which a benchmark has several options at once, each in a place of its own
 PLACES = {"loader": "torch", "arm": "synthetic"}
-FOLDERS = {folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra"}
+FOLDERS = {folder.name for folder in CONF.iterdir() if folder.is_dir()}
 GROUPS = sorted(FOLDERS | NAMED_OPTIONS.keys())
 OPTIONS = [(group, name) for group in GROUPS for name in list_options(group)]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import gpu_check.config
 import pytest
 from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from dali_pipes.cli import conf, jobs
@@ -33,7 +32,7 @@ GIVEN = [
 
 
 @pytest.fixture
-def help_of(monkeypatch):
+def help_of():
     """`help_of("train", ["loader=torch"], "loader")` returns the text for these words."""
     register()
     gpu_check.config.register()
@@ -43,13 +42,9 @@ def help_of(monkeypatch):
     def go(job, given=(), topic="", width=100):
         words = jobs.describe(jobs.JOBS[job]) if job in jobs.JOBS else ""
         config = compose_once(job, *given, *([topic] if "=" in topic else []))
-        return help_text(words, config, topic, width).replace("$$", "$")
+        return help_text(words, config, topic, width)
 
     with initialize_config_dir(str(REPO / "conf"), version_base="1.3"):
-        # it copies all that Hydra has read, and the texts of all groups ask it again
-        loader = GlobalHydra.instance().config_loader()
-        list_files = functools.cache(loader.get_group_options)
-        monkeypatch.setattr(loader, "get_group_options", list_files)
         yield go
 
 
@@ -234,13 +229,13 @@ def test_an_unknown_group_is_refused_in_one_line(help_of, topic, meant):
 @pytest.mark.parametrize(
     ("words", "topic", "others"),
     [
-        ("--help optimizer loader=torch", "optimizer", "--help loader=torch"),
-        ("loader=torch -h data.targets", "data.targets", "loader=torch -h"),
-        ("--help loader=torch", "loader=torch", "--help loader=torch"),
-        ("loader=torch --help", "", "loader=torch --help"),
-        ("--help --resolve", "", "--help --resolve"),
-        ("--help ~optimizer", "", "--help ~optimizer"),
-        ("optimizer seed=1", "", "optimizer seed=1"),
+        ("--help optimizer loader=torch", "optimizer", "loader=torch"),
+        ("loader=torch -h data.targets", "data.targets", "loader=torch"),
+        ("--help loader=torch", "loader=torch", "loader=torch"),
+        ("loader=torch --help", "", "loader=torch"),
+        ("--help --resolve", "", "--resolve"),
+        ("--help ~optimizer", "", "~optimizer"),
+        ("optimizer seed=1", None, "optimizer seed=1"),
     ],
 )
 def test_the_word_behind_help_says_what_to_explain(words, topic, others):
