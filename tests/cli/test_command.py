@@ -143,7 +143,7 @@ def mistakes(folder, empty, bare, splits):
         "folder of a class",
         "scan",
         [f"data.train={splits}/train/a"],
-        f"did you mean {splits}/train, which holds the classes?",
+        f"{splits}/train/a: no class folders in it, only images side by side",
     )
     yield (
         "special characters",

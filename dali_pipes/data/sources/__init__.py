@@ -11,7 +11,7 @@
       a folder of images and one of masks   masks.py
       a saved manifest                      saved_manifests.py
       a folder in a store with an index     index.py
-      a data set of another program         layouts/ says what to do with it
+      a data set of another program         layouts.py names it
 
 `rows/` turns files and objects into rows of a manifest, `names/` says what names of files and
 folders mean, and `targets.py` checks objects and masks after the images are known.

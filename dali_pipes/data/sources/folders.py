@@ -26,7 +26,7 @@ from dali_pipes.data.image_files.headers import (
 from dali_pipes.data.labels.stored import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.hugging_face import embedded_files
-from dali_pipes.data.sources.layouts.advice import describe_no_classes
+from dali_pipes.data.sources.layouts import no_classes_error
 from dali_pipes.data.sources.names.classes import (
     BESIDE,
     LOOPS,
@@ -43,7 +43,6 @@ from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
-_COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system: FAT's
 
 
@@ -218,14 +217,7 @@ def _refuse_no_classes(root: Path, files: list[str]) -> None:
             "Manifest.from_table"
         )
 
-    # a compressed shard is no shard, since its members have no place in the file
-    if compressed := [name for name in sorted(files) if name.endswith(_COMPRESSED)]:
-        raise ManifestError(
-            f"{root / compressed[0]}: is compressed, so its images cannot be read one by one; "
-            "unpack it to a .tar"
-        )
-
-    raise ManifestError(*describe_no_classes(root))
+    raise no_classes_error(root)
 
 
 def list_folders(

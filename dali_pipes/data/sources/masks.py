@@ -24,7 +24,7 @@ from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.data.objects import MASK, TYPES, Targets
 from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.sources.layouts.refusals import local_path
+from dali_pipes.data.sources.layouts import local_path
 from dali_pipes.data.sources.names.classes import LOOPS
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, list_entries, sort_names

@@ -17,7 +17,7 @@ from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.index import read_index
 from dali_pipes.data.sources.kinds import kind_of
-from dali_pipes.data.sources.layouts.refusals import local_path, refuse_other_layouts
+from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.sources.names.patterns import is_pattern
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.scans import cache_file, read_images
@@ -140,7 +140,7 @@ def open_source(
 
 
 def _refuse_other_layouts(request: Request) -> None:
-    """Refuses a file that another program has made, with what to do with it."""
+    """Refuses a file that another program has made."""
     # `read_images` does the same for a folder
     if not Path(request.source).is_dir():
         refuse_other_layouts(request.source)

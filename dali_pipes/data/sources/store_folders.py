@@ -25,7 +25,7 @@ from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import find_objects
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.shards.versions import FileVersion
-from dali_pipes.data.sources.layouts.refusals import refuse_other_objects
+from dali_pipes.data.sources.layouts import refuse_other_objects
 from dali_pipes.data.sources.names.classes import BESIDE, NUMBERED, UNNAMED, choose_classes
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, sort_names

@@ -1,1 +1,0 @@
-"""Data sets of other programs: how each is recognized, and what to do with it."""
