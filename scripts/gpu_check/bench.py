@@ -97,12 +97,40 @@ class Bench:
             PartError: it took longer, or ended with another status.
         """
         command = [sys.executable, "-m", *words, f"data.train={self.images}", *options]
+        status, output = self.run(part, command, limit)
+        if status not in statuses or not output.strip():
+            last = " ".join((self.details / f"{part}.log").read_text().split())[-400:]
+            raise PartError(f"{' '.join(words)} ended with status {status}: {last}")
 
-        with open(self.details / f"{part}.log", "w+") as log:
+        found: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return found
+
+    def run(
+        self,
+        part: str,
+        command: list[str],
+        limit: float,
+        folder: Path | None = None,
+        **environment: str,
+    ) -> tuple[int, str]:
+        """Runs a command, and ends it with all that it has started.
+
+        Its stderr goes into details/PART.log.
+
+        Args:
+            folder: where it runs; None: where this program runs.
+            environment: variables that are set for it.
+
+        Returns:
+            its exit status and its stdout.
+
+        Raises:
+            PartError: it took longer than `limit` seconds.
+        """
+        with open(self.details / f"{part}.log", "w") as log:
             log.write(" ".join(command) + "\n")
             log.flush()
 
-            environment = os.environ | {"CUDA_VISIBLE_DEVICES": _first_gpu()}
             with subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
@@ -110,7 +138,8 @@ class Bench:
                 text=True,
                 # so that its own processes can be ended with it
                 start_new_session=True,
-                env=environment,
+                cwd=folder,
+                env=os.environ | {"CUDA_VISIBLE_DEVICES": _first_gpu()} | environment,
             ) as process:
                 try:
                     output, _ = process.communicate(timeout=limit)
@@ -122,13 +151,7 @@ class Bench:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
 
-            log.seek(0)
-            if process.returncode not in statuses or not output.strip():
-                last = " ".join(log.read().split())[-400:]
-                raise PartError(f"{' '.join(words)} ended with status {process.returncode}: {last}")
-
-        found: dict[str, Any] = json.loads(output.splitlines()[-1])
-        return found
+        return process.returncode, output
 
 
 def _first_gpu() -> str:

@@ -31,29 +31,18 @@ from dali_pipes.system.child import Controller
 from dali_pipes.system.nvml import Gpu, NoGpu
 
 WINDOW, WARM_UP = 0.7, 0.3  # seconds
-LOADS = (0.0, 0.15, 0.3, 0.5, 0.65, 0.8, 1.0)
 Change = dict[str, Any]  # of options
-BY_LOAD: list[Change] = [{"hw_decoder_load": load} for load in LOADS]
-# The lists are tried one after the other, each of their changes on the fastest setting so far.
-# NVIDIA's own benchmarks take 6000 as a hint.
-ON_GPU: list[list[Change]] = [
-    BY_LOAD,
-    [{"hybrid_huffman_threshold": pixels} for pixels in (300_000, 100_000, 1)],
-    [{"preallocate_width_hint": 6000, "preallocate_height_hint": 6000}],
-    [{"device_memory_padding": count * 2**20} for count in (0, 64)],
-]
-ANYWHERE: list[list[Change]] = [[{"prefetch_queue_depth": 4}]]
-TUNED = (
-    "num_threads",
-    "decode",
-    *(name for changes in (*ON_GPU, *ANYWHERE) for name in changes[0]),
-)
+BY_LOAD: list[Change] = [{"hw_decoder_load": load} for load in (0.0, 0.3, 1.0)]
+BY_THRESHOLD: list[Change] = [{"hybrid_huffman_threshold": pixels} for pixels in (300_000, 1)]
+# NVIDIA's own benchmarks take 6000 as a hint. What it costs in memory is not worth a few percent,
+# so these cells say what they gain, and no arm gets their settings.
+HINTS: Change = {"preallocate_width_hint": 6000, "preallocate_height_hint": 6000}
+TUNED = ("num_threads", "decode", "hw_decoder_load", "hybrid_huffman_threshold")
 # jpeg_fancy_upsampling of the arms that get tuned settings; two with the same value decode alike
 FANCY = {"dali": True, "dali_native_fancy": True, "dali_fastest": False, "dali_native": False}
-# loader (as JSON) and batch_size; dtype, if it is not the work's; repeat, if the cell is measured
-# again; once measured, images_per_s … or error
+# loader (as JSON) and batch_size; dtype, if it is not the work's; once measured, images_per_s … or
+# error
 Cell = dict[str, Any]
-LEAST_NOISE = 1.03  # factor by which windows of 0.7 s differ at least
 
 
 def search(
@@ -92,7 +81,7 @@ def search(
 
 def cells(batch_size: int, cores: int, regions: Collection[bool] = ()) -> list[Cell]:
     """Returns all cells except those that vary the best one."""
-    workers = sorted({max(1, cores // 2), cores, 3 * cores // 2})
+    workers = sorted({cores, 3 * cores // 2})
     loaders: list[LoaderConfig] = [
         TorchConfig(decoder=decoder, num_workers=count)
         for decoder, count in itertools.product(("pil", "torchvision"), workers)
@@ -118,7 +107,7 @@ def _decodes(fancy: bool, regions: Collection[bool]) -> list[str]:
 
 
 def best_dali(parts: dict[str, Any], arm: str = "dali") -> dict[str, Any]:
-    """Returns the fastest settings that were tried for an arm, at the first cell's batch size.
+    """Returns the fastest settings that were tried for an arm.
 
     They are empty if none was tried. A reference arm for which there was no time gets the settings
     of the arm that decodes alike.
@@ -146,44 +135,16 @@ def _rows_of(parts: dict[str, Any]) -> list[Cell]:
 
 
 def _best(rows: list[Cell], kind: str, fancy: bool | None = None) -> Cell | None:
-    tried = [
+    tried = (
         row
         for row in rows
         if row["loader"]["kind"] == kind
         and row["loader"].get("jpeg_fancy_upsampling") == fancy
-        and row["batch_size"] == rows[0]["batch_size"]
+        and row["loader"].get("preallocate_width_hint") is None
         and "dtype" not in row
         and "error" not in row
-    ]
-
-    once = [row for row in tried if "repeat" not in row]
-    plain = max((row for row in once if not _has_hints(row)), key=_rate, default=None)
-    hinted = max((row for row in once if _has_hints(row)), key=_rate, default=None)
-
-    if plain is None or hinted is None:
-        return plain or hinted
-    return hinted if _rate(hinted) > _noise(tried) * _rate(plain) else plain
-
-
-def _rate(row: Cell) -> float:
-    return float(row["images_per_s"])
-
-
-def _has_hints(row: Cell) -> bool:
-    """Whether memory is allocated in advance, for larger images than there are.
-
-    That costs memory, so it is taken only if it gains more than noise.
-    """
-    return row["loader"].get("preallocate_width_hint") is not None
-
-
-def _noise(rows: list[Cell]) -> float:
-    """The factor by which two windows of one setting differ, at least `LEAST_NOISE`."""
-    found = [LEAST_NOISE]
-    for again in (row for row in rows if "repeat" in row):
-        first = next(row for row in rows if row["loader"] == again["loader"])
-        found.append(max(_rate(first) / _rate(again), _rate(again) / _rate(first)))
-    return max(found)
+    )
+    return max(tried, key=lambda row: float(row["images_per_s"]), default=None)
 
 
 def _measure(job: dict[str, Any], end: float) -> Iterator[Cell]:
@@ -232,7 +193,7 @@ def measure(controller: Controller) -> None:
 
 
 def _setting(cell: Cell) -> tuple[Any, ...]:
-    return cell["loader"], cell["batch_size"], cell.get("dtype"), cell.get("repeat")
+    return cell["loader"], cell.get("dtype")
 
 
 def _gpu() -> Gpu | None:
@@ -253,38 +214,28 @@ def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[C
 
     `found` grows while this runs, since each cell is added to it once it is measured.
     """
-    on_gpu = torch.cuda.is_available()
-    yield from _one_at_a_time(found, "DaliConfig", True, [*(ON_GPU if on_gpu else []), *ANYWHERE])
+    by_load, by_threshold, hints = (
+        (BY_LOAD, BY_THRESHOLD, [HINTS]) if torch.cuda.is_available() else ([], [], [])
+    )
+    for changes in (by_load, by_threshold, hints):
+        yield from _changed(_best(found, "DaliConfig", True), changes)
 
     plain_upsampling = [
         {"jpeg_fancy_upsampling": False, "decode": decode} for decode in _decodes(False, regions)
     ]
     yield from _changed(_best(found, "DaliConfig", True), plain_upsampling)
 
-    yield from _one_at_a_time(found, "DaliConfig", False, [BY_LOAD] if on_gpu else [])
+    yield from _changed(_best(found, "DaliConfig", False), by_load)
 
     for fancy in (True, False):
         yield from _changed(
             _best(found, "DaliConfig", fancy), [{"kind": "DaliNativeConfig", "resize": "dali"}]
         )
-        yield from _one_at_a_time(
-            found, "DaliNativeConfig", fancy, [BY_LOAD[1::2]] if on_gpu else []
-        )
+        yield from _changed(_best(found, "DaliNativeConfig", fancy), by_load)
 
     if best := _best(found, "DaliConfig", True):
         for dtype in ("bf16", "fp32"):
             yield {"loader": best["loader"], "batch_size": best["batch_size"], "dtype": dtype}
-        for factor in (1 / 4, 1 / 2, 2, 4):
-            yield {"loader": best["loader"], "batch_size": max(1, int(factor * best["batch_size"]))}
-
-
-def _one_at_a_time(
-    found: list[Cell], kind: str, fancy: bool, axes: list[list[Change]]
-) -> Iterator[Cell]:
-    for changes in axes:
-        if "preallocate_width_hint" in changes[0] and (best := _best(found, kind, fancy)):
-            yield {"loader": best["loader"], "batch_size": best["batch_size"], "repeat": 1}
-        yield from _changed(_best(found, kind, fancy), changes)
 
 
 def _changed(cell: Cell | None, changes: list[Change]) -> Iterator[Cell]:

@@ -12,11 +12,11 @@ import torch
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.system.provenance import gpu_is_simulated
-from gpu_check import suite
 from gpu_check.bench import ROOT, Bench, PartError
 from gpu_check.grid import FANCY, Cell, best_dali, best_torch, search
 from gpu_check.probing import Row, probed, regions_are_right
 from gpu_check.profiling import profiled
+from gpu_check.suite import run_tests
 
 Found = dict[str, Any]
 # takes the results of the parts before it, and its time limit in seconds
@@ -114,15 +114,7 @@ def _diagnose(bench: Bench, before: Found, limit: float) -> Found:
 
 
 def _suite(bench: Bench, before: Found, limit: float) -> Found:
-    strict = not bench.config.dry_run
-    return suite.run(
-        ROOT,
-        bench.real_images,
-        bench.details / "suite",
-        limit,
-        bench.cpus,
-        fail_without_cuda=strict,
-    )
+    return run_tests(bench, ROOT, limit, fail_without_cuda=not bench.config.dry_run)
 
 
 def _compare(

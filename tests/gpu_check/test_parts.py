@@ -27,7 +27,7 @@ GRID = [
             num_threads=11,
             hw_decoder_load=0.15,
             jpeg_fancy_upsampling=False,
-            preallocate_width_hint=6000,
+            hybrid_huffman_threshold=300_000,
         ),
         DaliNativeConfig(num_threads=10, hybrid_huffman_threshold=1, decode="auto"),
     )
@@ -69,9 +69,7 @@ def test_options_are_understood(part, dry_run):
 
 
 def _each_has_its_own_settings(loaders):
-    """A yardstick that was not in the grid has those of the arm that decodes alike; what is None in
-    the grid stays so.
-    """
+    """A yardstick that was not in the grid has those of the arm that decodes alike."""
     found = {
         arm: (loaders[arm].num_threads, loaders[arm].hw_decoder_load, loaders[arm].decode)
         for arm in FANCY
@@ -83,11 +81,8 @@ def _each_has_its_own_settings(loaders):
         "dali_native": (10, 0.65, "auto"),
     }
     assert {arm: loaders[arm].jpeg_fancy_upsampling for arm in FANCY} == FANCY
-    assert (
-        loaders.dali_native.hybrid_huffman_threshold == 1
-        and loaders.dali.preallocate_width_hint is None
-    )
-    assert loaders.dali_fastest.preallocate_width_hint == 6000
+    thresholds = [loaders[arm].hybrid_huffman_threshold for arm in FANCY]
+    assert thresholds == [1_000_000, 1_000_000, 300_000, 1]
 
 
 def test_a_comparison_that_cannot_end_in_time_is_not_begun():

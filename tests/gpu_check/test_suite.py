@@ -2,7 +2,9 @@
 
 import psutil
 import pytest
-from gpu_check.suite import SuiteError, run
+from gpu_check.bench import Bench, PartError
+from gpu_check.config import GpuCheckConfig
+from gpu_check.suite import run_tests
 
 pytestmark = pytest.mark.slow
 TESTS = {
@@ -48,38 +50,33 @@ def checkout(tmp_path):
     return make
 
 
-def outcomes(checkout, seconds=60.0, **options):
-    found = run(
-        checkout, "/images", checkout / "out", seconds, cpus=4, fail_without_cuda=True, **options
-    )
-    assert len((checkout / "out/outcomes.jsonl").read_text().splitlines()) == sum(
-        found["counts"].values()
-    )
-    return found["counts"], {each["test"].split("/")[-1]: each for each in found["failed"]}, found
+def outcomes(checkout, seconds=90.0):
+    details = checkout / "out"
+    details.mkdir()
+    bench = Bench(GpuCheckConfig(), "m.parquet", "/images", details, 4)
+    found = run_tests(bench, checkout, seconds, fail_without_cuda=True)
+    return found["counts"], {each["test"]: each for each in found["failed"]}, found
 
 
 def test_a_test_that_ends_its_process_costs_no_other(checkout):
     counts, failed, found = outcomes(checkout(*TESTS))
-    assert counts == {"passed": 7, "failed": 1, "skipped": 1, "crashed": 1, "not collected": 1}
-    assert "two is wrong" in failed["test_fine.py::test_fails_for_one[2]"]["reason"]
-    assert failed["test_crash.py::test_crashes"]["reason"] == "status -11"
-    assert "no_such_package" in failed["test_missing.py"]["reason"]
-    assert found["skipped"] == {"Skipped: no such thing here": 1} and not found["no_time"]
+    assert counts == {"passed": 7, "failure": 1, "skipped": 1, "error": 2}
+    assert "two is wrong" in failed["tests/test_fine.py::test_fails_for_one[2]"]["reason"]
+    assert "crashed while running" in failed["tests/test_crash.py::test_crashes"]["reason"]
+    assert "no_such_package" in failed["tests/test_missing.py::tests.test_missing"]["reason"]
+    assert found["skipped"] == {"no such thing here": 1} and not found["no_time"]
 
 
-def test_what_does_not_fit_into_the_time_is_named_and_ended_with_all_that_it_started(checkout):
+def test_what_does_not_fit_into_the_time_is_counted_and_ended_with_all_that_it_started(checkout):
     slow = (
         "import pytest, subprocess\n@pytest.mark.needs_cuda\n@pytest.mark.parametrize('n', "
-        "range(3))\n"
+        "range(9))\n"
     )
-    slow += "def test_n(n): subprocess.run(['sleep', '777.5'])\n"
-    counts, failed, found = outcomes(checkout(test_slow=slow), seconds=40.0)
-    assert counts == {"not begun": 1, "not ended": 2} and not failed
-    assert [test.split("::")[1] for test in sorted(found["no_time"])] == [
-        "test_n[0]",
-        "test_n[1]",
-        "test_n[2]",
-    ]
+    slow += "def test_n(n): subprocess.run(['sleep', '777.5'], check=True)\n"
+    slow += "@pytest.mark.needs_cuda\n@pytest.mark.alone\ndef test_alone(): pass\n"
+    counts, failed, found = outcomes(checkout(test_slow=slow), seconds=60.0)
+    assert counts["passed"] == 1 and counts["error"] == len(failed)
+    assert found["no_time"] == 9 - len(failed) > 0
     assert not [
         each
         for each in psutil.process_iter(["cmdline"])
@@ -88,11 +85,11 @@ def test_what_does_not_fit_into_the_time_is_named_and_ended_with_all_that_it_sta
 
 
 def test_nothing_to_run(checkout):
-    assert outcomes(checkout("test_other.py"))[:2] == ({}, {})
+    assert outcomes(checkout("test_other.py", test_none="x = 1  # needs_cuda"))[:2] == ({}, {})
 
 
 def test_a_checkout_that_pytest_cannot_read(checkout):
     folder = checkout(*TESTS)
     (folder / "pyproject.toml").write_text("[")
-    with pytest.raises(SuiteError, match="cannot collect"):
+    with pytest.raises(PartError, match=r"(?s)pytest ended with status 4: .*pyproject\.toml"):
         outcomes(folder)
