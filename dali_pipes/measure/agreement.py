@@ -16,7 +16,7 @@ from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, LoaderConfig, PixelBound
 from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.config import LoadersConfig
-from dali_pipes.measure.results import Agreement, ArmDifference, Difference
+from dali_pipes.measure.results import Agreement, ArmDifference
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
 from dali_pipes.system.child import Controller
@@ -187,7 +187,7 @@ def compare_arms(job: dict[str, Any]) -> Agreement:
     }
 
 
-def difference(images: torch.Tensor, reference: torch.Tensor) -> Difference:
+def difference(images: torch.Tensor, reference: torch.Tensor) -> dict[str, float]:
     """Returns max, mean and p99 of |images - reference|, of tensors of one shape."""
     apart = (images - reference).abs_().numpy()
     return {

@@ -11,14 +11,12 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from dali_pipes.measure.results import (
-    ArmFigures,
     Compared,
     ComparedFigure,
     Control,
-    GpuFigures,
+    Figures,
     RunFigures,
     Trial,
-    TrialFigures,
 )
 from dali_pipes.measure.stats import Ratio, claim, paired_ratio
 from dali_pipes.system.telemetry import Sample
@@ -37,7 +35,7 @@ _FROM_GPU = {  # telemetry of a GPU, and the figure made of it
 }
 
 
-def trial_figures(trial: Trial) -> TrialFigures:
+def trial_figures(trial: Trial) -> Figures:
     """The figures of one trial, over all jobs that ran at once."""
     jobs, samples = trial["jobs"], trial["samples"]
     # jobs that run at once are one load: rates are summed, CPU time is that of all images
@@ -74,7 +72,7 @@ def _peak(samples: Sequence[Sample], figure: str) -> float | None:
     return max((float(value) for value in seen if value is not None), default=None)
 
 
-def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
+def _gpu_figures(trial: Trial, images: int) -> Figures:
     """The figures of the GPUs of one trial.
 
     Utilization is averaged over the measured span and the GPUs; memory is the peak of their sum
@@ -119,13 +117,13 @@ def _gpu_figures(trial: Trial, images: int) -> GpuFigures:
     }
 
 
-def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
+def arm_figures(trials: Sequence[Trial]) -> Figures:
     """The figures of one arm over all of its trials: medians, and maxima of peaks.
 
     The figures that are compared also have their range, as `_low` and `_high`.
     """
-    of_trials: list[dict[str, Any]] = [dict(trial_figures(trial)) for trial in trials]
-    figures = {
+    of_trials = [trial_figures(trial) for trial in trials]
+    figures: Figures = {
         name: _over_trials(name, [trial[name] for trial in of_trials]) for name in of_trials[0]
     }
 
@@ -150,10 +148,11 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
 
     # device and decoder are the same in all trials of an arm
     job = trials[0]["jobs"][0]
-    return cast(
-        ArmFigures,
-        figures | {"device": job["device"], "decodes": job["decodes"], "trials": len(trials)},
-    )
+    return figures | {
+        "device": job["device"],
+        "decodes": job["decodes"],
+        "trials": len(trials),
+    }
 
 
 def _over_trials(name: str, values: Sequence[Any]) -> Any:
@@ -181,7 +180,7 @@ def compare_trials(
     Returns:
         by figure: estimate, low, high, and the claim that the control allows.
     """
-    ratios = {name: by_rounds(first, second, name) for name in COMPARED}
+    ratios = {name: _by_rounds(first, second, name) for name in COMPARED}
     of_baseline = control or dict.fromkeys(COMPARED)
     claimed = {
         name: ratio.to_dict() | {"claim": claim(ratio, of_baseline[name], restarts)}
@@ -190,7 +189,7 @@ def compare_trials(
     return cast(Compared, claimed)
 
 
-def by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFigure) -> Ratio:
+def _by_rounds(first: Sequence[Trial], second: Sequence[Trial], name: ComparedFigure) -> Ratio:
     """The ratio second / first of a figure, over the rounds that both have."""
     by_round = {trial["round"]: trial_figures(trial)[name] for trial in first}
     other = {trial["round"]: trial_figures(trial)[name] for trial in second}
@@ -221,7 +220,7 @@ def result_figures(
 
     control_trials = [trial for trial in trials if trial["phase"] == "control"]
     control = (
-        {name: by_rounds(by_arm[baseline], control_trials, name) for name in COMPARED}
+        {name: _by_rounds(by_arm[baseline], control_trials, name) for name in COMPARED}
         if control_trials
         else None
     )
@@ -249,18 +248,18 @@ def result_figures(
 
         ceiling = CEILING in measured and arm != CEILING
         figures["arms"][arm]["share_of_ceiling"] = (
-            by_rounds(by_arm[CEILING], by_arm[arm], "images_per_s").estimate if ceiling else None
+            _by_rounds(by_arm[CEILING], by_arm[arm], "images_per_s").estimate if ceiling else None
         )
 
         for alone, share in DECODING.items():
             # the ratio of their CPU times is the share that decoding has of this arm's
             is_given = alone in measured and arm not in (CEILING, *DECODING)
             spent = (
-                by_rounds(by_arm[arm], by_arm[alone], "cpu_s_per_1000_images").estimate
+                _by_rounds(by_arm[arm], by_arm[alone], "cpu_s_per_1000_images").estimate
                 if is_given
                 else None
             )
-            cast(dict[str, Any], figures["arms"][arm])[share] = spent
+            figures["arms"][arm][share] = spent
 
     figures["planning"] = [
         {

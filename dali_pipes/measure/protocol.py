@@ -24,7 +24,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.gpus import find_gpus, gpu_of
 from dali_pipes.measure.images import check_trained_model
-from dali_pipes.measure.results import Facts, Job, Trial
+from dali_pipes.measure.results import Job, Trial
 from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, to_dict
@@ -106,7 +106,7 @@ class Trials:
         )
         self.work = Workload(str(folder / "manifest.parquet"), *asked)
 
-    def facts(self) -> Facts:
+    def facts(self) -> dict[str, Any]:
         """`work`, `protocol` and `provenance` of a result, as docs/result.md has them."""
         names = (
             "seed",

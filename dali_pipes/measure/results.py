@@ -9,20 +9,14 @@ from dali_pipes.system.provenance import Provenance
 from dali_pipes.system.telemetry import Sample
 
 ComparedFigure = Literal["images_per_s", "cpu_s_per_1000_images"]
-
-
-class WarmUp(TypedDict):
-    seconds: float
-    images: int
-    steady: bool
-    rates: list[float]
+Figures = dict[str, Any]  # of a trial or of an arm, by name
 
 
 class Job(TypedDict):
     """What one process measured."""
 
     first_batch_s: float
-    warm_up: WarmUp
+    warm_up: dict[str, Any]  # seconds, images, steady, rates
     start: float
     end: float
     images: int
@@ -51,83 +45,28 @@ class Interval(TypedDict):
     estimate: float
     low: float | None
     high: float | None
-
-
-class ClaimedRatio(Interval):
-    claim: str
+    claim: NotRequired[str]
 
 
 class Compared(TypedDict):
-    images_per_s: ClaimedRatio
-    cpu_s_per_1000_images: ClaimedRatio
-
-
-class Planning(Compared):
-    native: str
-    planned: str
+    images_per_s: Interval
+    cpu_s_per_1000_images: Interval
 
 
 class Control(Compared):
     holds: bool
 
 
-class GpuFigures(TypedDict):
-    gpu_utilization: float | None
-    sm_utilization: float | None
-    nvjpg_utilization: float | None
-    gpu_memory_mib: float | None
-    joules_per_1000_images: float | None
-
-
-class TrialFigures(GpuFigures):
-    images_per_s: float
-    cpu_s_per_1000_images: float
-    cpus: float
-    cgroup_cpu_s_per_1000_images: float | None
-    wait_share: float
-    first_batch_s: float
-    warm_up_s: float | None
-    steady: Any  # a trial's: bool; an arm's: "5 of 6" trials
-    throttled_s: float | None
-    peak_rss_mib: float | None
-    peak_pss_mib: float | None
-    threads: float | None
-    processes: float | None
-    pinned_mib: float | None
-
-
-class ArmFigures(TrialFigures, total=False):
-    """An arm that failed or was skipped has only the reason."""
-
-    failed: str | None
-    skipped: str | None
-    images_per_s_low: float
-    images_per_s_high: float
-    cpu_s_per_1000_images_low: float
-    cpu_s_per_1000_images_high: float
-    wait_ms: dict[str, float | None]  # p50, p95, p99, first_of_epoch_p50
-    device: str
-    decodes: str
-    trials: int
-    ratio: Compared | None
-    share_of_ceiling: float | None
-    decode_regions_share: float | None
-    decode_whole_share: float | None
-
-
 class RunFigures(TypedDict):
-    arms: dict[str, ArmFigures]
+    arms: dict[str, Figures]
     control: Control | None
-    planning: list[Planning]
+    planning: list[dict[str, Any]]  # native, planned, and the keys of Compared
 
 
-class Difference(TypedDict):
+class ArmDifference(TypedDict):
     max: float
     mean: float
     p99: float
-
-
-class ArmDifference(Difference):
     same_ids: bool
     other_targets: NotRequired[list[str]]  # names
     allowed: NotRequired[dict[str, float]]  # mean, p99
@@ -144,18 +83,7 @@ class Agreement(TypedDict, total=False):
     reference: str
 
 
-class Workers(TypedDict):
-    images_per_s: dict[str, float]
-    kept: int
-
-
-class Facts(TypedDict):
-    work: dict[str, Any]
-    protocol: dict[str, Any]
-    provenance: Provenance
-
-
-class Result(RunFigures, Facts):
+class Result(RunFigures):
     """result.json of a benchmark."""
 
     schema: int
@@ -163,4 +91,7 @@ class Result(RunFigures, Facts):
     not_measured: dict[str, str]
     telemetry_cost: float | None
     agreement: Agreement
-    workers: dict[str, Workers]
+    workers: dict[str, dict[str, Any]]
+    work: dict[str, Any]
+    protocol: dict[str, Any]
+    provenance: Provenance

@@ -67,9 +67,9 @@ def work_of(
 
     # the trials are other processes, which read the manifest from this file
     with tempfile.TemporaryDirectory() as folder:
-        work = save_work(dataloader, conversion, folder)
+        work = _save_work(dataloader, conversion, folder)
         yield (
-            of_work(config, work),
+            _of_work(config, work),
             DataLoaderConfig(function=function, num_workers=work["workers"]),
         )
 
@@ -86,7 +86,7 @@ def refuse_own_options(config: MeasureConfig) -> None:
         )
 
 
-def save_work(dataloader: Any, conversion: Conversion, folder: str) -> dict[str, Any]:
+def _save_work(dataloader: Any, conversion: Conversion, folder: str) -> dict[str, Any]:
     """Returns the work that a DataLoader does, in a form that JSON can hold; its manifest is saved
     in the folder.
     """
@@ -100,8 +100,8 @@ def save_work(dataloader: Any, conversion: Conversion, folder: str) -> dict[str,
     }
 
 
-def of_work(config: Config, work: Mapping[str, Any]) -> Config:
-    """Returns the config with the images, the transform and the batch size of what `save_work`
+def _of_work(config: Config, work: Mapping[str, Any]) -> Config:
+    """Returns the config with the images, the transform and the batch size of what `_save_work`
     returned.
     """
     data, transform = DataConfig(train=work["manifest"]), from_dict(work["transform"])

@@ -4,8 +4,6 @@
 in which they are shown; printing.py has the table.
 """
 
-from typing import Any, cast
-
 from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.results import Agreement, Compared, Control, Interval, Result
 from dali_pipes.measure.stats import Ratio, contains_one, threshold
@@ -228,9 +226,7 @@ def notes(result: Result) -> list[str]:
         ("whole images", "decode_whole_share"),
     ):
         if shares := [
-            f"{name} {arm[share]:.0%}"
-            for name, arm in cast(dict[str, Any], result["arms"]).items()
-            if arm.get(share)
+            f"{name} {arm[share]:.0%}" for name, arm in result["arms"].items() if arm.get(share)
         ]:
             lines.append(f"Decoding {what} alone, as a share of CPU time: {', '.join(shares)}.")
 

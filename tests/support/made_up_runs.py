@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from later import later
-from made_up import gpu, trial
+from made_up import trial
 from PIL import Image
 
 from dali_pipes.adapters.from_torch.reading import Step
@@ -58,8 +58,8 @@ def made_result(rate=1000.0, **work):
 
 
 def save_benchmark(folder: Path, **changes) -> None:
-    """The files of a comparison with a GPU, an arm that failed, and words that HTML must not take
-    for its own.
+    """The files of a comparison with an arm that failed, and words that HTML must not take for its
+    own.
     """
     result = made_result(2000.0) | {
         "agreement": AGREEMENT,
@@ -75,10 +75,9 @@ def save_benchmark(folder: Path, **changes) -> None:
     (folder / "trials").mkdir()
     (folder / "samples").mkdir()
     for number in range(1, 6):
-        gpus = [[gpu(0.2 * at)] for at in range(4)]
         for made in (
             trial("torch", number),
-            trial("dali", number, rate=2000.0, gpus=gpus),
+            trial("dali", number, rate=2000.0),
             trial("broken", number),
         ):
             (folder / f"trials/{number}_round_{number}_{made['arm']}.json").write_text(

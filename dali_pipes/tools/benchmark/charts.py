@@ -8,7 +8,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dali_pipes.measure.figures import trial_figures
 from dali_pipes.measure.results import ComparedFigure, Result, Trial
-from dali_pipes.system.telemetry import Sample
 from dali_pipes.tools.drawing.svg import COLORS, INK, LINE, svg
 
 
@@ -86,82 +85,6 @@ def per_trial(
         axes.set_xlabel(label)
 
     return svg(figure, draw, 0.9 + 0.42 * len(arms))
-
-
-def waits(result: Result, trials: Sequence[Trial], arms: Sequence[str]) -> str:
-    """A chart of the cumulative share of batches over the time that they were waited for."""
-
-    def draw(axes: Axes) -> None:
-        shares = np.linspace(0, 1, 201)
-        for arm in arms:
-            times = [
-                wait
-                for trial in trials
-                if trial["arm"] == arm
-                for job in trial["jobs"]
-                for wait in job["waits_s"]
-            ]
-
-            # 1 µs is added, since a time of 0 has no place on a logarithmic axis
-            axes.plot(
-                np.quantile(times, shares) * 1e3 + 1e-3,
-                shares * 100,
-                color=_colour(result, arm),
-                linewidth=2,
-                label=arm,
-            )
-
-        _log_axis(axes)
-        axes.set_xlabel("ms in next() for one batch")
-        axes.set_ylabel("% of batches")
-        axes.legend(frameon=False, fontsize=10)
-
-    return svg("waits", draw, 3.2)
-
-
-def timeline(result: Result, trial: Trial) -> str:
-    """A chart of the CPU cores in use and of the GPUs' utilization during one trial.
-
-    The measured span is shaded.
-    """
-    samples = trial["samples"]
-    start = samples[0]["at"]
-    at = np.array([sample["at"] for sample in samples]) - start
-    # from a counter of CPU seconds, so a core is the slope between two samples
-    cores = np.diff([sample["cpu_s"] for sample in samples]) / np.diff(at)
-
-    def draw(axes: Axes) -> None:
-        span = [
-            min(job["start"] for job in trial["jobs"]) - start,
-            max(job["end"] for job in trial["jobs"]) - start,
-        ]
-        axes.axvspan(*span, color=LINE, alpha=0.5, linewidth=0)
-
-        axes.plot(
-            at[1:], cores, color=_colour(result, trial["arm"]), linewidth=2, drawstyle="steps-pre"
-        )
-
-        axes.set_ylim(0, max(result["protocol"]["cpus"], cores.max(initial=0)) * 1.1)
-        axes.set_ylabel("CPU cores")
-        axes.set_xlabel(f"{trial['arm']}: seconds of one trial")
-
-        _add_gpu(axes, samples, at)
-
-    return svg(f"timeline {trial['arm']}", draw, 2.0)
-
-
-def _add_gpu(axes: Axes, samples: Sequence[Sample], at: np.ndarray) -> None:
-    for figure, style in (("utilization", "--"), ("nvjpg_utilization", ":")):
-        seen = [
-            (time, np.mean([gpu[figure] for gpu in sample["gpus"]]) * 100)
-            for time, sample in zip(at, samples, strict=True)
-            if sample["gpus"] and all(gpu[figure] is not None for gpu in sample["gpus"])
-        ]
-        if seen:
-            right = axes.twinx()
-            right.plot(*zip(*seen, strict=True), style, color=INK, linewidth=1.5)
-            right.set_ylim(0, 105)
-            right.set_ylabel("GPU %")
 
 
 def _colour(result: Result, arm: str) -> str:

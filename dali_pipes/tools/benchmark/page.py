@@ -15,7 +15,6 @@ from PIL import Image
 from dali_pipes.adapters.from_torch.reading import Step
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
 from dali_pipes.measure.arms import makes_images
-from dali_pipes.measure.figures import trial_figures
 from dali_pipes.measure.printing import HEADINGS, cells
 from dali_pipes.measure.results import Result, Trial
 from dali_pipes.measure.wording import (
@@ -27,7 +26,7 @@ from dali_pipes.measure.wording import (
     same_work,
 )
 from dali_pipes.measure.workload import kind_of
-from dali_pipes.tools.benchmark.charts import per_trial, ratios, timeline, waits
+from dali_pipes.tools.benchmark.charts import per_trial, ratios
 from dali_pipes.tools.drawing.page import picture, render
 
 TEMPLATE = Path(__file__).with_name("page.html")
@@ -161,17 +160,6 @@ def _charts(
         )
         yield cost, "CPU time of all processes of an arm. A dot is a trial."
 
-        yield waits(result, trials, measured), "How long batches are waited for."
-
-    for arm in measured:
-        trial = _median_trial([trial for trial in trials if trial["arm"] == arm])
-        # a line through the spans between samples takes two of them
-        if len(trial["samples"]) > 2:
-            caption = f"{arm}, its median trial; shaded: what was measured"
-            if any(sample["gpus"] for sample in trial["samples"]):
-                caption += "; dashes: the GPU, dots: its JPEG engine"
-            yield timeline(result, trial), f"{caption}."
-
 
 def _ratio_caption(result: Result, arms: Sequence[str]) -> str:
     """The caption of what is drawn: a quick look has neither intervals nor a control."""
@@ -199,10 +187,6 @@ def _makes_images(result: Result, arm: str) -> bool:
     return makes_images(kind_of(result["work"]["loaders"][arm]))
 
 
-def _median_trial(trials: Sequence[Trial]) -> Trial:
-    return sorted(trials, key=lambda trial: trial_figures(trial)["images_per_s"])[len(trials) // 2]
-
-
 def _samples(result: Result, folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yields the arms that follow the plan, with pictures as data URIs.
 
@@ -226,7 +210,7 @@ def _details_table(result: Result, measured: Sequence[str]) -> Table:
 
     The page lists the others, with the reason, under "What this does not show".
     """
-    arms = {arm: cast(dict[str, Any], result["arms"][arm]) for arm in measured}
+    arms = {arm: result["arms"][arm] for arm in measured}
     shown = [figure for figure in DETAILS if any(arm[figure] is not None for arm in arms.values())]
 
     rows = [

@@ -29,7 +29,7 @@ from dali_pipes.measure.figures import not_measured, result_figures, trial_figur
 from dali_pipes.measure.images import open_measured_images
 from dali_pipes.measure.printing import print_result
 from dali_pipes.measure.protocol import Trials
-from dali_pipes.measure.results import ArmFigures, Result, Trial, Workers
+from dali_pipes.measure.results import Result, Trial
 from dali_pipes.measure.rounds import TrialKey, list_trials, rounds
 from dali_pipes.measure.stats import MIN_PAIRS
 from dali_pipes.measure.worker_process import ArmError, exit_on_signals
@@ -140,7 +140,7 @@ def _left_out(config: BenchmarkConfig) -> dict[str, str]:
 
 def _with_best_workers(
     arms: Arms, trials: Trials, seed: int, failed: dict[str, str]
-) -> tuple[Arms, dict[str, Workers]]:
+) -> tuple[Arms, dict[str, dict[str, Any]]]:
     """Finds the fastest number of workers for DataLoader arms that have none given, and of threads
     for those of DALI.
 
@@ -274,14 +274,11 @@ def _result(
     facts["protocol"] |= {"minutes": config.minutes, "pairs": pairs}
 
     figures["arms"] = {
-        arm: cast(
-            ArmFigures,
-            {
-                "failed": failed.get(arm),
-                "skipped": left_out.get(arm),
-                **figures["arms"].get(arm, {}),
-            },
-        )
+        arm: {
+            "failed": failed.get(arm),
+            "skipped": left_out.get(arm),
+            **figures["arms"].get(arm, {}),
+        }
         for arm in config.arms
     }
 
