@@ -65,7 +65,6 @@ _NAMES = [
     "Plan",
     "RandomChoice",
     "Rank",
-    "TargetImage",
     "Targets",
     "TfDataConfig",
     "TorchConfig",
@@ -84,7 +83,6 @@ _NAMES = [
 # the modules that define the names above, in the order in which they are tried; the tools last
 _HOMES = (
     *("errors", "plan.philox", "plan.plan", "plan.augment.policies.augment"),
-    "plan.transforms.target_image",
     *("data.manifest", "data.objects", "system.traces"),
     "backends.base",
     *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),

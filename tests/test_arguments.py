@@ -79,10 +79,8 @@ OF_EVERY_IMAGE = {
     "name",
     "path",
     "read",
-    "target_image_place",
+    "second_extent",
 }
-# tests/data/sources/test_further_images.py has it
-OF_FURTHER_IMAGES = {"target_image_extent"}
 # of a transform or a plan, called for every batch by loaders with what the plan has counted
 OF_EVERY_BATCH = {"at", "size_at", "batch_offset", "take_sizes", "draw"}
 # what plans and loaders ask options for, with numbers that are checked already
@@ -213,7 +211,7 @@ def checked_arguments(function):
 )
 def test_public_functions_check_before_anything_else(function, arguments):
     of_options = function.__name__ in OF_OPTIONS and not function.__qualname__.startswith("Plan.")
-    if of_options or function.__name__ in OF_EVERY_IMAGE | OF_EVERY_BATCH | OF_FURTHER_IMAGES:
+    if of_options or function.__name__ in OF_EVERY_IMAGE | OF_EVERY_BATCH:
         return
     every = inspect.signature(function).parameters
     needed = {

@@ -282,22 +282,6 @@ def test_nt_xent_is_small_where_views_are_alike_and_images_are_not():
     assert nt_xent(torch.ones(16, 8)) == pytest.approx(torch.log(torch.tensor(15.0)).item())
 
 
-def test_a_network_learns_to_remove_noise(tmp_path, capsys):
-    rng, rows = np.random.default_rng(0), ["path,clean"]
-    for number in range(32):
-        colors = rng.integers(0, 256, (3, 4, 3), dtype=np.uint8)
-        clean = Image.fromarray(colors).resize((64, 48), Image.Resampling.BICUBIC)
-        noise = rng.normal(0, 30, (48, 64, 3))
-        noisy = (np.asarray(clean) + noise).clip(0, 255).astype(np.uint8)
-        clean.save(tmp_path / f"clean_{number}.png")
-        Image.fromarray(noisy).save(tmp_path / f"noisy_{number}.png")
-        rows.append(f"noisy_{number}.png,clean_{number}.png")
-    (tmp_path / "pairs.csv").write_text("\n".join(rows))
-    learns(
-        capsys, "restoration", tmp_path / "pairs.csv", size=32, batch_size=8, epochs=4, share=0.9
-    )
-
-
 def test_the_network_of_ffcv_blurs_where_it_strides_and_adds_mirrored_logits():
     made = runpy.run_path(str(EXAMPLES / "ffcv/resnet.py"))
     network = made["make"](4, arch="resnet18")

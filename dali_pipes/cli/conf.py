@@ -178,15 +178,14 @@ def register(users: Path | None = None) -> None:
     for name, job in JOBS.items():
         store.store(name=f"{name}_schema", node=_with_keys(job, "logger_options"))
     for group, options in (
-        ("data", _with_keys(DataConfig, "targets.images")),
+        ("data", DataConfig),
         ("model", _with_keys(ModelConfig, "options")),
         ("optimizer", _with_keys(OptimizerConfig, "lr_scale")),
         ("schedule", ScheduleConfig),
     ):
         store.store(group=group, name="schema", node=options)
     for name, transform in TRANSFORMS.items():
-        node = _with_keys(transform, "sizes", "target_images")
-        store.store(group="transform", name=f"{name}_schema", node=node)
+        store.store(group="transform", name=f"{name}_schema", node=_with_keys(transform, "sizes"))
     for name, sampling in SAMPLINGS.items():
         store.store(group="sampling", name=f"{name}_schema", node=_with_keys(sampling, "schedule"))
     for name, entry in list_backends().items():

@@ -48,7 +48,7 @@ class ManifestFacts:
         names_flip_pairs: whether the pairs of keypoints that change places were given; otherwise
             they were taken from the names.
         mask_values: the meaning of the values in masks.
-        masks_upright: whether masks and further images are of the upright pictures.
+        masks_upright: whether masks are of the upright pictures.
         boxes_upright: whether boxes and keypoints were given for upright pictures.
         category_ids: the id of each class in its COCO file, or None for a class that is not in it;
             None: not known.

@@ -5,7 +5,7 @@ It is the part of a manifest that loaders use, and what the readers of sources r
 in an Arrow table, which may be mapped from a file that all processes of a machine share, so:
 
 - `take_…(ids)` copy what is asked for of some samples, and check it;
-- `extent`, `mask_extent` and `target_image_extent` say where the bytes of one sample are, and
+- `extent`, `mask_extent` and `second_extent` say where the bytes of one sample are, and
   `shards` which samples are in the same file;
 - `labels`, `sizes` and `bytes_each` are copies of whole columns, for small sets;
 - `problems`, `dropped` and `omissions` say what is not used;
@@ -25,14 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_int, describe_value
+from dali_pipes.checks import check_int
 from dali_pipes.data import omissions
 from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
-from dali_pipes.data.image_files.target_images import TargetPlace, place_of
 from dali_pipes.data.image_files.wide import is_wide_format
 from dali_pipes.data.labels.stored import task_of
-from dali_pipes.data.objects import IMAGE, TARGET, Objects
+from dali_pipes.data.objects import SECOND, TARGET, Objects
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import COLUMN, is_numeric
 from dali_pipes.data.problems import is_of_annotation
@@ -46,7 +45,7 @@ from dali_pipes.data.table.object_columns import take_objects
 from dali_pipes.data.table.samples import OwnColumns, Samples
 from dali_pipes.data.table.schema import are_wide, own_columns, replace_column, split_usable
 from dali_pipes.data.table.shard_numbers import Shards, number_shards
-from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.errors import ManifestError
 from dali_pipes.options import check_arguments
 
 _SAMPLED_SIZES = 100_000  # samples, from which statistics of sizes are taken
@@ -294,32 +293,9 @@ class ImageTable:
         # the name of the member only serves messages
         return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
 
-    @cached_property
-    def target_images(self) -> list[str]:
-        """The names of the further images that each sample has, such as "depth"."""
-        names = self.samples.whole.column_names
-        return [name.removeprefix(IMAGE) for name in names if name.startswith(IMAGE)]
-
-    def target_image_extent(self, name: str, sample_id: int) -> Extent:
-        """Where one sample's further image of this name is.
-
-        Raises:
-            ConfigError: there are no images of this name.
-        """
-        if name not in self.target_images:
-            there = ", ".join(self.target_images) or "none"
-            raise ConfigError(
-                f"{self.root}: name is {describe_value(name)}; the further images are: {there}"
-            )
-        return Extent(self._file(self.samples[IMAGE + name].text(self._row(sample_id))))
-
-    def target_image_place(self, sample_id: int) -> TargetPlace:
-        """The size that one sample's further images must have."""
-        row = np.array([self._row(sample_id)])
-        ((height, width),) = self.take_sizes(row).tolist()
-        return place_of(
-            height, width, int(self.take_orientations(row)[0]), self.facts.masks_upright
-        )
+    def second_extent(self, sample_id: int) -> Extent:
+        """Where the second picture of one sample is, which `from_torch` loads."""
+        return Extent(self._file(self.samples[SECOND].text(self._row(sample_id))))
 
     @cached_property
     def labels(self) -> NDArray[Any]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from dali_pipes.data.config import MISSING, DataConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.objects import refuse_target_images
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.table_options import TableOptions
@@ -57,7 +56,6 @@ def open_images(
                 "(data.targets.mask names a table's column of masks)"
             )
         data = _keep_taken(data, split)
-        refuse_target_images(source, data.targets)
         # a scan of masks is not cached
         options.pop("unchanged", None)
         options |= {

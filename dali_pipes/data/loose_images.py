@@ -29,7 +29,6 @@ class LooseImages:
 
     # as of a manifest: nothing belongs to these images besides
     root: ClassVar[str] = "an item"
-    target_images: ClassVar[tuple[str, ...]] = ()
     has_wide: ClassVar[bool] = False
 
     def __len__(self) -> int:

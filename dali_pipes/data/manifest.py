@@ -261,9 +261,7 @@ class Manifest:
         return self._derive(self.images.with_versions(versions))
 
     def without_columns(self, names: Sequence[str]) -> Self:
-        """The same samples without some columns of the table, further images, or the targets "text"
-        and "mask".
-        """
+        """The same samples without some columns of the table, or the targets "text" and "mask"."""
         return self._derive(drop_columns(self.images, names))
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
@@ -437,9 +435,7 @@ class Manifest:
     has_turned_boxes = Value(ImageTable.has_turned_boxes)
     mask_size = method(ImageTable.mask_size)
     mask_extent = method(ImageTable.mask_extent)
-    target_images = Value(ImageTable.target_images)
-    target_image_extent = method(ImageTable.target_image_extent)
-    target_image_place = method(ImageTable.target_image_place)
+    second_extent = method(ImageTable.second_extent)
 
     # Where its bytes are.
     name = method(ImageTable.name)
@@ -508,7 +504,7 @@ class Manifest:
 
     @property
     def masks_upright(self) -> bool:
-        """Whether masks and further images are of the upright pictures.
+        """Whether masks are of the upright pictures.
 
         They are then turned to the stored form when they are loaded.
         """

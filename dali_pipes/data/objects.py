@@ -1,5 +1,5 @@
 """What a manifest knows beyond an image's label: objects with boxes, keypoints and outlines, a
-mask, further images, a text.
+mask, a second picture, a text.
 
 These are columns called "target:NAME". A column is a large list of numbers, of which an image has
 as many as it needs, or a large string; the path of a mask is binary, as the file system has it:
@@ -16,14 +16,13 @@ as many as it needs, or a large string; the path of a mask is binary, as the fil
                    or there is none
     mask_offset    int64, the byte of the shard at which the mask begins
     mask_bytes     int64, the mask's length there; 0: not there
-    image:NAME     path of a further image, such as a depth map, relative to the root
+    second         path of a second picture, which `from_torch` loads, relative to the root
     text           a text, such as a caption
     dropped        what was wrong with objects that were left out, one a line
 
 `Targets` holds the options for reading them, and `Objects` what a manifest returns of the boxes.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -31,17 +30,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, check_if_given, describe_value
+from dali_pipes.checks import check_choice, check_if_given
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.data.upright import ANNOTATED
-from dali_pipes.errors import ConfigError, ManifestError, OptionError
+from dali_pipes.errors import OptionError
 from dali_pipes.options import check_options, option
 
 TARGET = "target:"
 BOX_LABELS = TARGET + "box_labels"
 MASK = TARGET + "mask"
-IMAGE = TARGET + "image:"  # before the name of further images
+SECOND = TARGET + "second"
 TYPES: dict[str, pa.DataType] = {
     "boxes": pa.large_list(pa.float32()),
     "box_labels": pa.large_list(pa.int64()),
@@ -52,42 +51,14 @@ TYPES: dict[str, pa.DataType] = {
     "mask": pa.large_binary(),
     "mask_offset": pa.int64(),
     "mask_bytes": pa.int64(),
+    "second": pa.large_binary(),
     "text": pa.large_string(),
     "dropped": pa.large_string(),
 }
-# what a batch has under these names is something else
-_TAKEN = frozenset(
-    {"images", "labels", "ids", "boxes", "box_labels", "areas", "crowd", "keypoints", "masks"}
-    | {"mask", "text", "image_id", "image_sizes", "to_image", "sizes"}
-)
 BOX_FORMATS = tuple(
     prefix + name for prefix in ("", "relative_") for name in ("xyxy", "xywh", "cxcywh")
 )
 BAD_OBJECTS = ("drop", "problem")
-
-
-def target_type(name: str) -> pa.DataType:
-    """Returns the type of a column of targets, whose name has no "target:" before it."""
-    return TYPES["mask"] if (TARGET + name).startswith(IMAGE) else TYPES[name]
-
-
-def _check_images(option: str, value: object) -> dict[str, str]:
-    """The columns of further images, by the names that batches have for them."""
-    if not isinstance(value, Mapping) or not all(
-        isinstance(text, str) and text for pair in value.items() for text in pair
-    ):
-        raise ConfigError(
-            f"{option} is {describe_value(value)}; it takes columns of paths by the names that "
-            "batches have for them, such as {'depth': 'depth_path'}"
-        )
-
-    for name in value:
-        if name in _TAKEN or not name.isidentifier():
-            why = "that is something else in a batch" if name in _TAKEN else "that is no name"
-            raise ConfigError(
-                f"{option} has {name!r}, and {why}; choose another one, such as 'depth'"
-            )
-    return dict(value)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -112,9 +83,6 @@ class Targets:
             masks.
         mask_values: what values of masks are replaced by, such as {255: 1} of masks of 0 and 255;
             None: nothing.
-        images: columns of a table with paths, relative to the root, of further images by the names
-            that batches have for them, such as {"depth": "depth_path"}; a transform's
-            `target_images` says what is made of them.
         text: a text, such as a caption; None: no texts.
         bad_objects: what becomes of an object with a box that is empty, inverted, not finite or
             outside the image: "drop" leaves it out and lists it; "problem" leaves out its image.
@@ -135,7 +103,6 @@ class Targets:
     text: str | None = None
     bad_objects: str = option("drop", check_choice, BAD_OBJECTS)
     annotated: str | None = option(None, check_choice, ANNOTATED)
-    images: dict[str, str] = option(dict, _check_images)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -158,8 +125,7 @@ class Targets:
     def named(self) -> dict[str, str]:
         """The columns, members or keys that are read, by the field that names them."""
         every = ("boxes", "box_labels", "areas", "keypoints", "mask", "text")
-        named = {option: name for option in every if (name := getattr(self, option))}
-        return named | {f"images.{name}": column for name, column in self.images.items()}
+        return {option: name for option in every if (name := getattr(self, option))}
 
     @property
     def widths(self) -> dict[str, int]:
@@ -185,15 +151,6 @@ class Targets:
 
 
 NO_TARGETS = Targets()
-
-
-def refuse_target_images(source: object, targets: Targets) -> None:
-    """Raises ManifestError if further images are asked for, which this kind of source has not."""
-    if targets.images:
-        raise ManifestError(
-            f"{source}: targets.images names columns of paths, and only a CSV or Parquet table of "
-            "paths has these; write such a table, or leave out targets.images"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,8 @@ _VARYING = (
     (re.compile(r" *\([^()]*\)"), ""),
     # which annotation or object it is, or the size before 'more than … pixels'
     (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
-    # the name of the mask, or of a further image
+    # the name of the mask
     (re.compile(r"^its mask (.*?\.\w+|.*?): "), "its mask: "),
-    (re.compile(r"^its target (\w+), (.*?\.\w+|.*?): "), r"its target \1: "),
     (
         re.compile(
             # sizes, quoted names and values, ids, and places in a file

@@ -15,19 +15,15 @@ import torch
 from numpy.typing import NDArray
 
 from dali_pipes.backends.base import Backend
-from dali_pipes.backends.common.target_pixels import range_problem
 from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error, examine
 from dali_pipes.data.image_files.masks import mask_problem
-from dali_pipes.data.image_files.target_images import (
-    decode_target_image,
-    target_image_problem,
-)
 from dali_pipes.data.image_files.wide import wide_refusal
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PROCESS_ERRNOS, Reader
+from dali_pipes.loader.second_pictures import read_second
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
@@ -52,8 +48,7 @@ def find_bad_samples(
 
     Args:
         controls: batches of one sample of other batches, tried if all samples of this one fail.
-        transform: says which value in masks need not be a class, and what is made of further
-            images.
+        transform: says which value in masks need not be a class.
     """
     # a batch may have a sample more than once
     places = np.unique(planned.ids, return_index=True)[1]
@@ -142,7 +137,7 @@ def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transf
     if isinstance(manifest, LooseImages):
         return None
     mask = _mask_problem(manifest, sample_id, transform.ignore_index)
-    return mask or _target_image_problem(manifest, sample_id, transform)
+    return mask or _second_problem(manifest, sample_id)
 
 
 def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
@@ -160,21 +155,17 @@ def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str 
     return why and f"its mask {mask}: {why}"
 
 
-def _target_image_problem(manifest: Manifest, sample_id: int, transform: Transform) -> str | None:
-    for name in manifest.target_images:
-        file, options = manifest.target_image_extent(name, sample_id), transform.target_image(name)
-        try:
-            encoded = BytesIO(Reader(keep=1).read(file).data)
-        except OSError as error:
-            if error.errno in PROCESS_ERRNOS:
-                continue
-            return f"its target {name}, {file}: {describe_os_error(error)}"
-
-        place, kind = manifest.target_image_place(sample_id), (options.channels, options.dtype)
-        if why := target_image_problem(encoded, place, "full", *kind):
-            return f"its target {name}, {file}: {why}"
-        if why := range_problem(*decode_target_image(encoded, options.channels), options):
-            return f"its target {name}, {file}: {why}"
+def _second_problem(manifest: Manifest, sample_id: int) -> str | None:
+    if not manifest.has_target("second"):
+        return None
+    try:
+        read_second(manifest, sample_id, Reader(keep=1))
+    except ValueError as error:
+        return f"its second picture {error}"
+    except OSError as error:
+        if error.errno not in PROCESS_ERRNOS:
+            file = manifest.second_extent(sample_id)
+            return f"its second picture {file}: {describe_os_error(error)}"
     return None
 
 

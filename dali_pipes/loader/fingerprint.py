@@ -52,7 +52,7 @@ def _facts_of_targets(manifest: Manifest) -> dict[str, Any]:
     if manifest.keypoints:
         facts["keypoints"] = list(manifest.keypoints.flipped)
     has_mask = manifest.has_target("mask")
-    if manifest.masks_upright and (has_mask or manifest.target_images):
+    if manifest.masks_upright and has_mask:
         facts["masks_upright"] = True
     if has_mask and manifest.mask_values.replacements:
         facts["mask_values"] = sorted(map(list, manifest.mask_values.replacements.items()))

@@ -62,17 +62,14 @@ class _Mix(ABC):
         check_range(f"probability of {type(self).__name__}", self.probability, 0, 1)
 
     def check(self, manifest: Manifest) -> None:
-        """Raises a ConfigError if these images have boxes, masks or further images, or more classes
-        than `num_classes`.
+        """Raises a ConfigError if these images have boxes or masks, or more classes than
+        `num_classes`.
         """
-        if (
-            unmixed := [
-                name
-                for name, column in (("boxes", "boxes"), ("masks", "mask"))
-                if manifest.has_target(column)
-            ]
-            + manifest.target_images
-        ):
+        if unmixed := [
+            name
+            for name, column in (("boxes", "boxes"), ("masks", "mask"))
+            if manifest.has_target(column)
+        ]:
             raise ConfigError(
                 f"{type(self).__name__} mixes images and labels, not {' and '.join(unmixed)}; "
                 "leave it out"

@@ -1,5 +1,4 @@
-"""Makes the labels and targets of batches: boxes, masks, keypoints, further images, texts and
-columns.
+"""Makes the labels and targets of batches: boxes, masks, keypoints, texts and columns.
 
 They are looked up by the ids of the batch, and moved as the plan moves the pixels of the first
 view. `TargetReader.start` starts with a planned batch, in threads, when the backend takes it from
@@ -25,7 +24,7 @@ from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.target_images import TargetImages
+from dali_pipes.loader.second_pictures import make_second
 from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turn_mask
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
@@ -42,15 +41,14 @@ class PendingTargets:
     objects: Objects | None  # those that are left after the crop; None: this manifest has none
     masks: list[Future[Values]]  # (H, W) for each image
     outlines: list[Future[Values]]  # (M, H, W) bool for each image, the masks of its objects
-    images: dict[str, list[Future[Tensor]]]  # (C, H, W) further images by name, for each image
+    seconds: list[Future[Tensor]]  # (3, H, W) for each image, of `from_torch`
 
     @property
     def _made_in_threads(self) -> list[Future[Any]]:
-        images = [image for each in self.images.values() for image in each]
-        return [*self.masks, *self.outlines, *images]
+        return [*self.masks, *self.outlines, *self.seconds]
 
     def wait(self) -> None:
-        """Waits for all masks and further images; raises an OSError or a ValueError if one cannot
+        """Waits for all masks and second pictures; raises an OSError or a ValueError if one cannot
         be read.
         """
         for made in self._made_in_threads:
@@ -63,19 +61,18 @@ class PendingTargets:
 
 class TargetReader:
     """Makes the targets of batches. As soon as a batch is planned, threads read, decode, crop,
-    resize and flip its masks and further images.
+    resize and flip its masks and second pictures.
     """
 
     def __init__(self, plan: Plan, transform: Transform):
         self._plan, self._manifest, self._transform = plan, plan.manifest, transform
-        self._has_masks, self._has_outlines = (
-            self._manifest.has_target(name) for name in ("mask", "outlines")
+        self._has_masks, self._has_outlines, self._has_seconds = (
+            self._manifest.has_target(name) for name in ("mask", "outlines", "second")
         )
         self._reader = Reader()
-        self._images = TargetImages(self._manifest, transform, self._reader)
         self._threads = (
             ThreadPoolExecutor(available_cpus(), "masks")
-            if self._has_masks or self._has_outlines or self._images.options
+            if self._has_masks or self._has_outlines or self._has_seconds
             else None
         )
 
@@ -93,16 +90,15 @@ class TargetReader:
         of_objects = {"boxes", "box_labels", "to_image", "image_sizes"}
         of_objects |= {name for name in ("areas", "crowd", "keypoints") if has(name)}
         named = {"masks": self._has_outlines, "mask": self._has_masks, "text": has("text")}
-        return (
-            (of_objects if has("boxes") else set())
-            | {name for name, there in named.items() if there}
-            | self._images.options.keys()
-        )
+        named["second"] = self._has_seconds
+        return (of_objects if has("boxes") else set()) | {
+            name for name, there in named.items() if there
+        }
 
     def start(self, planned: PlannedBatch) -> PendingTargets:
         objects, kept = self._objects(planned)
 
-        masks, outlines = [], []
+        masks, outlines, seconds = [], [], []
         if self._threads and self._has_masks:
             masks = [
                 self._threads.submit(self._make_mask, planned, at) for at in range(len(planned))
@@ -112,14 +108,13 @@ class TargetReader:
                 self._threads.submit(self._make_object_masks, planned, at, kept_objects)
                 for at, kept_objects in enumerate(kept)
             ]
-        images = {}
-        if self._threads:
-            submit, make = self._threads.submit, self._images.make
-            images = {
-                name: [submit(make, name, planned, at) for at in range(len(planned))]
-                for name in self._images.options
-            }
-        return PendingTargets(planned, objects, masks, outlines, images)
+        if self._threads and self._has_seconds:
+            of_all = self._manifest, self._transform, self._reader
+            seconds = [
+                self._threads.submit(make_second, *of_all, planned, at)
+                for at in range(len(planned))
+            ]
+        return PendingTargets(planned, objects, masks, outlines, seconds)
 
     def _objects(self, planned: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
         """The objects that are left in the first view, and for each image which of its objects
@@ -296,17 +291,16 @@ class TargetReader:
             targets["mask"] = _to_device(
                 np.stack([mask.result() for mask in pending.masks]), device
             ).long()
-        targets |= {
-            name: _on_device(torch.stack([image.result() for image in images]), device)
-            for name, images in pending.images.items()
-        }
+        if pending.seconds:
+            second = torch.stack([picture.result() for picture in pending.seconds])
+            targets["second"] = _on_device(second, device)
         # the part of each padded image that is not padding
         if self._transform.pads_batches:
             targets["sizes"] = _to_device(pending.planned.geometry.resize, device)
         return targets
 
     def close(self) -> None:
-        """Ends the threads, after the masks and further images that they are making."""
+        """Ends the threads, after the masks and second pictures that they are making."""
         if self._threads:
             self._threads.shutdown(cancel_futures=True)
         self._reader.close()

@@ -1,5 +1,7 @@
 """from_torch with two pictures of a sample that one call of torchvision's v2 moves together."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +106,18 @@ def test_an_evaluation_has_the_old_values(folder):
         for ours, theirs in zip(loader, DataLoader(data_set, batch_size=4), strict=True):
             for one, other in zip(ours, theirs, strict=True):
                 assert one.dtype == other.dtype and (one - other).abs().max() <= 1.01 / 255 / 0.2
+
+
+@pytest.mark.slow
+def test_a_second_picture_that_is_replaced_is_a_bad_sample(folder, tmp_path):
+    for file in folder.glob("*"):
+        shutil.copy(file, tmp_path)
+    with converted(Pairs(tmp_path, v2.Compose(crops()))) as loader:
+        (tmp_path / "3_negative.png").write_bytes(b"")
+        Image.new("RGB", (9, 9)).save(tmp_path / "5_negative.png")
+        with pytest.raises(dp.BadSampleError) as error:
+            list(loader)
+    assert "second picture" in str(error.value) and "_negative.png: " in str(error.value)
 
 
 @pytest.mark.slow
@@ -243,7 +257,7 @@ REFUSED = {
             "kind": "depth",
             "opener": opened_as_it_is,
         },
-        r"depth maps of 16 bits are loaded by dp\.Targets\(images=",
+        "with depth maps of 16 bits keep your DataLoader",
     ),
 }
 

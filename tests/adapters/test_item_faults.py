@@ -361,11 +361,6 @@ REFUSED = {
         {"transform": dp.TrainTransform(sizes={1: 32})},
         "sizes changes the size of the images from an epoch on",
     ),
-    "further images": (
-        CAPTIONS,
-        {"transform": dp.TrainTransform(target_images={"depth": {"channels": 1}})},
-        "target_images names further images of a manifest",
-    ),
     "boxes": (
         CAPTIONS,
         {"transform": dp.IoUCropTransform()},

@@ -162,7 +162,7 @@ def test_targets_do_not_depend_on_the_backend(painted, form, torchvision_gpu_any
 def test_nobody_follows_crops_that_dali_draws_itself(painted):
     with pytest.raises(
         dp.ConfigError,
-        match="DaliNativeConfig draws its crops itself, so boxes, masks and further images cannot",
+        match="DaliNativeConfig draws its crops itself, so boxes and masks cannot",
     ):
         NativeLoader(painted, DaliNativeConfig(device="cpu"), dp.TrainTransform(), 4)
 

@@ -164,19 +164,6 @@ def test_samplings_of_the_command_line():
         sampling("sampling=weighted")
 
 
-def test_further_images_are_mappings_by_names_of_the_users():
-    given = composed(
-        "preview",
-        "data.targets.images={depth: depth_path}",
-        "transform.target_images={depth: {channels: 1, scale: 0.001}, normals: {mean: [0, 0, 1]}}",
-    )
-    assert given.data.targets.images == {"depth": "depth_path"}
-    assert given.transform.target_images == {
-        "depth": dp.TargetImage(channels=1, scale=0.001),
-        "normals": dp.TargetImage(mean=(0, 0, 1)),
-    }
-
-
 @pytest.mark.parametrize("job", ["train", "diagnose", "preview"])
 def test_gray_images_need_one_line_only(job):
     """The line of docs/pixels.md, in every job that takes a transform."""
@@ -427,10 +414,6 @@ def test_defaults_in_conf_are_those_of_python():
         (
             lambda: composed("train", "transform.augment=[Trivial]"),
             "'Trivial' is none of TrivialAugmentWide",
-        ),
-        (
-            lambda: composed("train", "transform.target_images={depth:{channels:2}}"),
-            "Transform.target_images: depth: channels is 2; it takes 1 or 3",
         ),
         (
             lambda: composed("benchmark", "transform.sizes={0:64}"),

@@ -89,7 +89,7 @@ def test_a_choice_has_the_name_of_its_reader():
             "ViewsTransform(views=[{'name': 'a', 'flip': None}])",
             "transform.views=[{name: a, flip: null}]",
         ),
-        (Mention(dp.Targets, "images"), "Targets.images", "data.targets.images"),
+        (Mention(dp.Targets, "text"), "Targets.text", "data.targets.text"),
         (Mention(dp.Rank, "index"), "Rank.index", "Rank.index"),  # no option of a command line
     ],
 )

@@ -29,7 +29,7 @@ PACKAGE = Path(dp.__file__).parent
 TABLES = {"transforms": TRANSFORMS, "sampling": SAMPLINGS}
 ALL_ROWS = [row.__name__ for table in TABLES.values() for row in table.values()]
 # files of what all transforms or all samplings share
-SHARED = {"__init__", "base", "choice", "target_image"}
+SHARED = {"__init__", "base", "choice"}
 
 
 @dataclass(kw_only=True, slots=True)

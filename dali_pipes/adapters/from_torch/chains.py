@@ -288,8 +288,7 @@ def _describe_pair(call: TransformCall) -> tuple[str, str]:
     masks = [each for each in call.inputs if each and each.kind == "mask"]
     instead = (
         "save masks as PNGs of gray of 8 bits, or with a palette, and give them to the transform "
-        "as tv_tensors.Mask(np.array(mask)); depth maps of 16 bits are loaded by dp.Targets(images="
-        "{'depth': 'depth_path'}) and build_loader (docs/objects.md)"
+        "as tv_tensors.Mask(np.array(mask)); with depth maps of 16 bits keep your DataLoader"
     )
 
     if not all(call.inputs):
@@ -308,9 +307,9 @@ def _describe_pair(call: TransformCall) -> tuple[str, str]:
         )
     return (
         f"{step}{place} is called with {len(call.inputs)} pictures at once",
-        "give both to crops, resizes and flips of torchvision.transforms.v2 alone; or list both "
-        "files of each sample in a CSV, and load it with dp.Targets(images={'clean': "
-        "'clean_path'}) and build_loader; masks with Manifest.from_masks (docs/objects.md)",
+        "give both to crops, resizes and flips of torchvision.transforms.v2 alone; or return both "
+        "files as dp.Encoded, with one name in draws=, to dp.load (docs/items.md); load masks with "
+        "Manifest.from_masks (docs/objects.md)",
     )
 
 

@@ -45,7 +45,6 @@ from dali_pipes.adapters.from_torch.masks import (
     refuse_other_modes,
 )
 from dali_pipes.adapters.from_torch.output import Output
-from dali_pipes.adapters.from_torch.pairs import NAME as PAIR
 from dali_pipes.adapters.from_torch.pairs import PairReading, read_pair, refuse_other_pairs
 from dali_pipes.adapters.from_torch.pictures import make_output, refuse_pil
 from dali_pipes.adapters.from_torch.readers.timm import note_prefetch_loader
@@ -215,7 +214,7 @@ class Conversion:
         if pair:
             (target,) = _read([pair.target], prefetch)
             build = partial(_transform, manifest=manifest, exif=exif)
-            transform = pair.join(transform, target, build)
+            pair = pair.joined(transform, target, build)
         transform.check(manifest)
         check_flips(manifest, transform)
 
@@ -251,7 +250,7 @@ class Conversion:
             live=[(reading.geometry, reading.whole) for reading in readings],
             steps=list_steps(
                 readings,
-                [*(masks.steps if masks else ()), *(pair.steps(transform) if pair else ())],
+                [*(masks.steps if masks else ()), *(pair.steps if pair else ())],
                 order,
                 mixed,
                 loader,
@@ -452,7 +451,7 @@ def _samples_of(
         masks=[each[masks.file] for each in labels.files] if masks else [],
         # the mask is not turned, so it is one of the picture that the data set moves with it
         annotated="upright" if seen.exif == "apply" else "stored",
-        images={PAIR: [each[pair.target.file] for each in labels.files]} if pair else {},
+        seconds=[each[pair.target.file] for each in labels.files] if pair else [],
     )
 
 

@@ -1,27 +1,26 @@
 """A second picture that is moved with the first one, such as the clean image of a noisy one:
 `read_pair` says how a manifest and a transform make the same two, or refuses.
 
-Both are given to one call of torchvision's v2, which draws once for both. The second picture
-becomes a further image of its sample (docs/objects.md).
+Both are given to one call of torchvision's v2, which draws once for both. The loader moves the
+bytes of the second picture as those of the first one, and `OutputTarget` makes values of them.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import torch
-from PIL import Image
 
 from dali_pipes.adapters.from_torch.chains import MOVED_TOGETHER, Chain
 from dali_pipes.adapters.from_torch.masks import STILL
-from dali_pipes.adapters.from_torch.reading import Reading, Step, refuse_unless
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, Step, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Trace
 from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
 from dali_pipes.adapters.from_torch.structure import Shown
 from dali_pipes.backends.base import Batch
+from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.transforms import TargetImage, Transform
+from dali_pipes.plan.transforms import Transform
 
-NAME = "second"  # of the further image in a batch
 # steps of the second picture that leave every pixel where it is, and each value what it means
 _OF_SECOND = (
     *("ToTensor", "PILToTensor", "ToImage", "ToDtype", "ConvertImageDtype", "ToPureTensor"),
@@ -29,9 +28,9 @@ _OF_SECOND = (
 )
 # what the two pictures may have for themselves
 _OF_EACH = ("mean", "std", "dtype", "augment")
-_TABLE = (
-    "list both files of each sample in a CSV, and load it with dp.Targets(images={'clean': "
-    "'clean_path'}) and build_loader (docs/objects.md; about 8 lines)"
+_ITEMS = (
+    "return both files of a sample as dp.Encoded, with one name in draws=, to dp.load "
+    "(docs/items.md; about 8 lines)"
 )
 
 
@@ -43,15 +42,24 @@ class OutputTarget:
         is_hwc: whether the channels come last.
         kind: "tensor" or "array".
         dtype: the dtype of the pictures.
+        normalize: mean and std, of values in [0, 1]; None: they are bytes.
     """
 
     is_hwc: bool
     kind: str
     dtype: torch.dtype
+    normalize: tuple[tuple[float, ...], tuple[float, ...]] | None
 
     def of(self, batch: Batch) -> torch.Tensor:
         """The second pictures of a batch: (N, 3, H, W) or (N, H, W, 3)."""
-        pictures = batch[NAME]
+        pictures = batch["second"]
+        if self.normalize:
+            mean, std = (
+                torch.tensor(each, dtype=torch.float32, device=pictures.device).view(-1, 1, 1)
+                for each in self.normalize
+            )
+            # divided, as torchvision does it: the product with 1 / 255 has other last bits
+            pictures = (pictures.to(torch.float32) / 255).sub_(mean).div_(std)
         pictures = pictures.permute(0, 2, 3, 1) if self.is_hwc else pictures
         return pictures.contiguous().to(self.dtype)
 
@@ -63,14 +71,18 @@ class PairReading:
     Attributes:
         image: the way of the first one, which is the image of a sample.
         target: that of the second one.
+        made: the transform that makes the second one; None: it is not known yet.
     """
 
     name: str
     image: Chain
     target: Chain
+    made: Transform | None = None
 
-    def join(self, view: Transform, target: Reading, build: Callable[..., Transform]) -> Transform:
-        """The transform that makes both.
+    def joined(
+        self, view: Transform, target: Reading, build: Callable[..., Transform]
+    ) -> "PairReading":
+        """The pair with the transform of the second picture.
 
         Args:
             view: that of the first picture.
@@ -91,7 +103,7 @@ class PairReading:
             not differs,
             self.name,
             "the two pictures of a sample are resized or moved in different ways",
-            f"treat them alike, or {_TABLE}",
+            f"treat them alike, or {_ITEMS}",
         )
 
         functions = [each.title for each in (*view.functions_before, *view.augmenter.functions)]
@@ -99,31 +111,29 @@ class PairReading:
             not functions,
             ", ".join(functions),
             "it may move pixels, and the second picture would not go along",
-            _TABLE,
+            _ITEMS,
         )
-        made = TargetImage(dtype=other.dtype)
-        if other.dtype != "uint8":
-            made = replace(made, mean=other.mean, std=other.std)
-        return replace(view, target_images={NAME: made})
+        return replace(self, made=other)
 
-    def steps(self, transform: Transform) -> list[Step]:
+    @property
+    def steps(self) -> list[Step]:
         """The steps of the second picture, and what carries them out."""
         text = ", ".join(type(step).__name__ for step in self.target.steps)
-        options = transform.target_images[NAME]
-        by = f"a further image that moves with the image, {options.dtype}"
-        return [Step(f"second picture: {text}", by)]
+        dtype = self.made.dtype if self.made else ""
+        return [Step(f"second picture: {text}", f"moved with the first one, {dtype}")]
 
-    def output(self, transform: Transform, shown: Shown) -> OutputTarget:
+    def output(self, shown: Shown) -> OutputTarget:
         """What goes into the slot of the second picture."""
+        made = self.made
+        normalize = None if made is None or made.dtype == "uint8" else (made.mean, made.std)
         dtype = getattr(torch, shown.dtype.removeprefix("torch."))
-        made = transform.target_images[NAME].dtype
         refuse_unless(
-            dtype.is_floating_point or made == "uint8",
+            dtype.is_floating_point or normalize is None,
             self.name,
-            f"its second pictures are {dtype}, and ours {made}",
+            f"its second pictures are {dtype}, and ours torch.float32",
             "end the transform with ToDtype(torch.float32, scale=True)",
         )
-        return OutputTarget(shown.matches[0].layout == "HWC", shown.kind, dtype)
+        return OutputTarget(shown.matches[0].layout == "HWC", shown.kind, dtype, normalize)
 
 
 def read_pair(seen: Trace) -> PairReading | None:
@@ -145,14 +155,14 @@ def read_pair(seen: Trace) -> PairReading | None:
         is_simple and all(each.kind != "pil" for each in shown),
         seen.name,
         "its samples have more pictures than two that move together",
-        _TABLE,
+        _ITEMS,
     )
     turned = seen.exif == "apply" or image.is_upright or target.is_upright
     refuse_unless(
         not (turned or image.is_gray or target.is_gray),
         seen.name,
         "one of the two pictures of a sample is turned by its EXIF tag, or gray",
-        f'open both with Image.open(path).convert("RGB"), or {_TABLE}',
+        f'open both with Image.open(path).convert("RGB"), or {_ITEMS}',
     )
 
     _refuse_apart(seen.name, image, target, joint)
@@ -172,7 +182,7 @@ def _refuse_apart(name: str, image: Chain, target: Chain, joint: set[int]) -> No
             f"{kind} changes the second picture of a sample"
             + (", as the first one" if call in joint else " alone"),
             "give both to crops, resizes and flips, and the first one alone to other steps; or "
-            + _TABLE,
+            + _ITEMS,
         )
         moves.append(call)
 
@@ -186,10 +196,10 @@ def _refuse_apart(name: str, image: Chain, target: Chain, joint: set[int]) -> No
             kind in MOVED_TOGETHER and call in joint,
             name,
             f"{kind} may move the first picture of a sample alone",
-            f"give crops, resizes and flips both pictures in one call; or {_TABLE}",
+            f"give crops, resizes and flips both pictures in one call; or {_ITEMS}",
         )
         ours.append(call)
-    refuse_unless(ours == moves, name, "its two pictures are moved in different orders", _TABLE)
+    refuse_unless(ours == moves, name, "its two pictures are moved in different orders", _ITEMS)
 
 
 def refuse_other_pairs(seen: Trace, manifest: Manifest) -> None:
@@ -198,14 +208,18 @@ def refuse_other_pairs(seen: Trace, manifest: Manifest) -> None:
     """
     sizes = manifest.sizes.tolist()
     for sample, (height, width) in enumerate(sizes):
-        file = manifest.target_image_extent(NAME, sample).file
-        with Image.open(file) as image:
-            size, others = image.size, traits_of(image) - set(seen.modes or traits_of(image))
+        file = manifest.second_extent(sample).file
+        try:
+            with open(file, "rb") as opened, open_stored(opened) as image:
+                size, others = image.size, traits_of(image) - set(seen.modes or traits_of(image))
+        except Exception as error:  # Pillow's plugins raise almost anything on broken files
+            why = f"our decoders do not take {file} ({type(error).__name__}: {error})"
+            raise NotConvertibleError(seen.name, why, "save it as PNG or JPEG") from None
         refuse_unless(
             size == (width, height),
             seen.name,
             f"{file} has {size[0]} × {size[1]} pixels, and its first picture {width} × {height}",
-            f"make them equal; or {_TABLE}",
+            f"make them equal; or {_ITEMS}",
         )
         refuse_unless(
             not others,

@@ -73,7 +73,7 @@ def _pictures(
             pictures.append(masks.output(slot, shown))
             continue
         if pair and pair.target in chains:
-            pictures.append(pair.output(transform, shown))
+            pictures.append(pair.output(shown))
             continue
         if shown.kind == "pil":
             pictures.append(OutputPicture((("", 0),), False, False, "pil", torch.float32))

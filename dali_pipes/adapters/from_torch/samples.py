@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of
 from dali_pipes.adapters.from_torch.recording.containers import Place
 from dali_pipes.adapters.from_torch.structure import PictureSlot
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.objects import NO_TARGETS, Targets
+from dali_pipes.data.objects import NO_TARGETS, SECOND, TYPES, Targets
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.sources.extents import read_extents
 from dali_pipes.errors import ManifestError
@@ -44,7 +44,7 @@ class DataSetSamples:
         labels: class numbers; None: the samples have none.
         parts: the data sets that the samples come from, whose transforms must be alike.
         masks: the file of each sample's mask; empty: there are none.
-        images: the files of further images by their names, one for each sample.
+        seconds: the file of each sample's second picture; empty: there are none.
         annotated: whether masks are those of "stored" or of "upright" images, as in `Targets`.
     """
 
@@ -53,7 +53,7 @@ class DataSetSamples:
     parts: list[Any] = field(default_factory=list)
     masks: Sequence[Place] = ()
     annotated: str = "stored"
-    images: dict[str, Sequence[Place]] = field(default_factory=dict)
+    seconds: Sequence[Place] = ()
 
     def manifest(
         self, cache_dir: str | Path | None = None, since_ns: int | None = None
@@ -71,12 +71,10 @@ class DataSetSamples:
         # the name of the saved scan holds a hash of exactly these files and labels;
         # surrogateescape, since a path need not be UTF-8
         of_masks = (*map(_describe, self.masks), self.annotated) if self.masks else ()
-        of_images = [
-            text for name, places in self.images.items() for text in (name, *map(_describe, places))
-        ]
+        of_seconds = ("second", *map(_describe, self.seconds)) if self.seconds else ()
         key = hashlib.sha256(
             "\0".join(
-                chain(map(_describe, self.paths), map(str, self.labels or ()), of_masks, of_images)
+                chain(map(_describe, self.paths), map(str, self.labels or ()), of_masks, of_seconds)
             ).encode(errors="surrogateescape")
         )
         file = Path(cache_dir, f"from_torch-{key.hexdigest()[:16]}.arrow") if cache_dir else None
@@ -96,12 +94,14 @@ class DataSetSamples:
             )
             raise NotConvertibleError(what, "our decoders do not take them", instead)
 
+        if self.seconds and not is_kept:
+            manifest = self._with_seconds(manifest)
         if file and not is_kept:
             manifest.save(file)
         return manifest
 
     def _scan(self) -> Manifest:
-        beside = *self.masks, *chain(*self.images.values())
+        beside = *self.masks, *self.seconds
         if not all(isinstance(place, str) for place in (*self.paths, *beside)):
             if beside:
                 raise NotConvertibleError(
@@ -120,11 +120,6 @@ class DataSetSamples:
         if self.masks:
             columns["mask"] = [os.path.abspath(str(place)) for place in self.masks]
             targets = Targets(mask="mask", annotated=self.annotated)
-        if self.images:
-            for name, places in self.images.items():
-                columns[f"image:{name}"] = [os.path.abspath(str(place)) for place in places]
-            named = {name: f"image:{name}" for name in self.images}
-            targets = replace(targets, images=named, annotated=self.annotated)
         with tempfile.NamedTemporaryFile(suffix=".parquet") as table:
             pq.write_table(pa.table(columns), table.name)
 
@@ -138,6 +133,16 @@ class DataSetSamples:
                 raise NotConvertibleError(
                     "the data set", problem, "its samples must be images with class numbers from 0"
                 ) from None
+
+    def _with_seconds(self, manifest: Manifest) -> Manifest:
+        """The samples, which are all usable, with their second pictures."""
+        files = [os.path.abspath(str(place)) for place in self.seconds]
+        named = [os.path.relpath(os.fsencode(file), os.fsencode(manifest.root)) for file in files]
+        column = pa.array(named, TYPES["second"])
+        images = manifest.images.map_tables(
+            lambda table: table.append_column(SECOND, column[: len(table)])
+        )
+        return Manifest.of(images, is_logged=True)
 
 
 def _refuse_written(manifest: Manifest, since_ns: int) -> None:

@@ -566,8 +566,8 @@ class Tracer:
         if len({opened.path for opened in visit.opened}) > 1:
             instead = (
                 "keep your DataLoader: a plan has one file for each sample, and this sample has "
-                f"{len(visit.opened)}; or list the files of pairs, such as depth maps, in a CSV "
-                "for dp.Targets(images=…) and build_loader (docs/objects.md)"
+                f"{len(visit.opened)}; or return the files of pairs as dp.Encoded to dp.load "
+                "(docs/items.md)"
             )
         elif any("['boxes']" in path for path, _ in leaves(seen.skeleton)):
             instead = "use build_loader with targets.boxes, which moves boxes too (docs/objects.md)"

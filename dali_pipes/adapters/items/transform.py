@@ -125,12 +125,6 @@ def _refuse_unfit(transform: Any) -> None:
             "sizes changes the size of the images from an epoch on, which a loader of items does "
             "not do; build a loader for each size, and go on with set_epoch()",
         )
-    if transform.target_images:
-        raise OptionError(
-            type(transform),
-            "target_images names further images of a manifest, and items have none; return each as "
-            "an Encoded with the same draws",
-        )
     if transform.pads_batches:
         raise OptionError(
             type(transform),

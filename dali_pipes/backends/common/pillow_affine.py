@@ -37,22 +37,15 @@ def affine_of_pillow(image: torch.Tensor, matrix: list[list[float]], slot: Slot)
     return torch.from_numpy(as_array(moved).copy()).permute(2, 0, 1).contiguous()
 
 
-def move_target_by_pillow(
-    image: torch.Tensor, matrix: list[list[float]], interpolation: str, fill: float
+def move_mask_by_pillow(
+    mask: torch.Tensor, matrix: list[list[float]], outside: int
 ) -> torch.Tensor:
-    """(C, H, W) of whole numbers or float32 on the CPU, moved as `affine_of_pillow` moves an image.
-
-    Args:
-        interpolation: also "nearest".
-        fill: of all channels.
-    """
-    # channel by channel, and in int32: Pillow has no other pictures of more than 8 bits
-    is_whole = not image.is_floating_point()
-    values = image.to(torch.int32) if is_whole and image.dtype != torch.uint8 else image
-    pictures = [Image.fromarray(channel.contiguous().numpy()) for channel in values]
-    color = int(fill) if is_whole else fill
-    moved = [_transform(picture, matrix, interpolation, color) for picture in pictures]
-    return torch.from_numpy(np.stack([np.asarray(picture) for picture in moved])).to(image.dtype)
+    """(H, W) of whole numbers on the CPU, moved as `affine_of_pillow` moves an image."""
+    # int32: Pillow has no other pictures of more than 8 bits
+    values = mask if mask.dtype == torch.uint8 else mask.to(torch.int32)
+    picture = Image.fromarray(values.contiguous().numpy())
+    moved = _transform(picture, matrix, "nearest", outside)
+    return torch.from_numpy(np.asarray(moved).copy()).to(mask.dtype)
 
 
 def _transform(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import grid_sample
 from torchvision.transforms.v2 import functional as F
 
-from dali_pipes.backends.common.pillow_affine import affine_of_pillow, move_target_by_pillow
+from dali_pipes.backends.common.pillow_affine import affine_of_pillow, move_mask_by_pillow
 from dali_pipes.plan.augment.operations import (
     CODE,
     MOVES,
@@ -93,61 +93,10 @@ def augment_mask(
         else:
             # as its image is moved
             matrix = _matrix(code, magnitude, (mask.shape[0], mask.shape[1]))
-            mask = move_target_by_pillow(mask[None], matrix.tolist(), "nearest", outside)[0]
+            mask = move_mask_by_pillow(mask, matrix.tolist(), outside)
     for matrix in moves:
         mask = _warp(mask[None], matrix, "nearest", float(outside))[0]
     return mask
-
-
-def augment_target(
-    image: torch.Tensor,
-    slots: tuple[Slot, ...],
-    ops: Codes,
-    magnitudes: Numbers,
-    moves: NDArray[np.float64],
-    nearest: bool,
-    fill: float,
-    size_factor: int,
-) -> torch.Tensor:
-    """(C, H, W) of uint8 or float32, moved as the operations and then the matrices `moves` move an
-    image; other operations leave it as it is.
-
-    Args:
-        nearest: whether values stay as they are; otherwise they are interpolated as in the image.
-        fill: the value of pixels that come from outside.
-        size_factor: how many times as high and wide it is as the image.
-    """
-    shape = image.shape[1] // size_factor, image.shape[2] // size_factor
-    larger = np.array([1, 1, size_factor])
-
-    for slot, code, magnitude in zip(slots, ops.tolist(), magnitudes.tolist(), strict=True):
-        if OPS[code] in MOVES:
-            kind = "nearest" if nearest else slot.interpolation
-            matrix = _matrix(code, magnitude, shape) * larger
-            image = (
-                _move(image, matrix, kind, fill)
-                if slot.fill is None
-                else move_target_by_pillow(image, matrix.tolist(), kind, fill)
-            )
-    for matrix in moves:
-        image = _move(image, matrix * larger, "nearest" if nearest else "bilinear", fill)
-    return image
-
-
-def _move(
-    image: torch.Tensor, matrix: NDArray[np.float64], interpolation: str, fill: float
-) -> torch.Tensor:
-    """An image of uint8 or float32 moved by `_warp`, with edges that blend with `fill`."""
-    layers = image.to(torch.float32)
-    # one more layer, which tells how much of each pixel is of the image
-    moved = _warp(
-        torch.cat([layers, torch.ones_like(layers[:1])]), matrix, interpolation, fill=None
-    )
-    outside = 1 - moved[-1:]
-    # the weights within the image add up to 1 but for their rounding, which a large `fill` shows
-    outside[outside.abs() < _ROUNDING] = 0
-    mixed = moved[:-1].add_(outside, alpha=fill)
-    return mixed.round_().clamp_(0, 255).to(torch.uint8) if image.dtype == torch.uint8 else mixed
 
 
 def _apply(

@@ -19,7 +19,7 @@ from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.gray import WEIGHTS
 from dali_pipes.backends.common.pillow import View, check_size
 from dali_pipes.backends.common.pixels import crop_and_flip
-from dali_pipes.backends.common.target_pixels import resize_values
+from dali_pipes.backends.common.second_pixels import resize_values
 from dali_pipes.backends.common.view_writer import ViewWriter
 from dali_pipes.backends.common.whole_image import WARPS
 from dali_pipes.data.image_files.stored import open_stored

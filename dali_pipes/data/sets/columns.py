@@ -4,21 +4,19 @@ from collections.abc import Sequence
 
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import IMAGE, TARGET
+from dali_pipes.data.objects import TARGET
 from dali_pipes.data.own_columns import COLUMN
 
 
 def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
-    """The same samples without some columns of their table, the targets "text" and "mask", or
-    further images.
-    """
+    """The same samples without some columns of their table, or the targets "text" and "mask"."""
     targets = [
         TARGET + name
         for name in ("text", "mask", "mask_offset", "mask_bytes")
         # a mask that is in a shard has its place in two more columns
         if name.split("_")[0] in names
     ]
-    left_out = {*targets, *(prefix + name for name in names for prefix in (COLUMN, IMAGE))}
+    left_out = {*targets, *(COLUMN + name for name in names)}
     changed = images.map_tables(
         lambda table: table.drop_columns([name for name in table.column_names if name in left_out])
     )

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
-from dali_pipes.data.objects import refuse_target_images
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.listing import is_object, list_objects
 from dali_pipes.data.shards.parquet import features_of, group_name, image_column, read_group
@@ -122,7 +121,6 @@ def scan_embedded(
         raise ManifestError(
             f"{file}: masks are not read out of Parquet files; leave out targets.mask"
         )
-    refuse_target_images(file, targets)
 
     columns, groups = zip(*map(_read_columns, files), strict=True)
     try:

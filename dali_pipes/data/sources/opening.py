@@ -11,7 +11,7 @@ from typing import Any
 
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.objects import NO_TARGETS, Targets, refuse_target_images
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
@@ -175,7 +175,6 @@ def _read_manifest(request: Request) -> ImageTable | None:
 def _read_coco(request: Request) -> ImageTable | None:
     if request.kind != "coco":
         return None
-    refuse_target_images(request.source, request.targets)
     names = ("bad_objects", "flip_pairs", "annotated")
     objects = {name: getattr(request.targets, name) for name in names}
     images = read_coco(request.source, root=request.images, **request.checks, **objects)

@@ -15,7 +15,7 @@ from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.objects import NO_TARGETS, Targets, refuse_target_images
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import absolute, is_remote
 from dali_pipes.data.sources import saved_manifests
@@ -137,7 +137,6 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
             f"{root}: images in Parquet files are opened with Manifest.open or Manifest.from_table"
         )
 
-    refuse_target_images(root, check.targets)
     # other targets are read from shards, without a cache
     folder, shards = list_shards(absolute(root))
     if check.targets.named:

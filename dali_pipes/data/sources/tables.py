@@ -18,14 +18,14 @@ from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.texts import read_text
 from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.objects import IMAGE, MASK, NO_TARGETS, TYPES, Targets
+from dali_pipes.data.objects import MASK, NO_TARGETS, TYPES, Targets
 from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
 from dali_pipes.data.sources.hugging_face import embedded_files, scan_embedded
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.listed_files import read_listed
-from dali_pipes.data.sources.rows.mask_files import check_mask_files, check_target_images
+from dali_pipes.data.sources.rows.mask_files import check_mask_files
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.sources.targets import add_targets
@@ -74,7 +74,7 @@ def read_table(
         task: "classification": whole numbers are class numbers, also those written as 1.0;
             "regression": all numbers are to be predicted; None: integers are class numbers, and
             fractions are to be predicted.
-        targets: columns with boxes, keypoints, masks, images or texts: docs/objects.md. With them
+        targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them
             `label` may be missing; with boxes it is not read.
         classes: class names in the order of their numbers, such as those of the training
             images; None: those that occur.
@@ -141,7 +141,6 @@ def scan_table(
     labels = read_row_labels(file, table, options, check)
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
     named = {MASK: targets.mask} if targets.mask else {}
-    named |= {IMAGE + name: column for name, column in targets.images.items()}
     beside = {
         name: [os.fsencode(path or "") for path in table[column].to_pylist()]
         for name, column in named.items()
@@ -159,8 +158,6 @@ def scan_table(
     paths, headers = read_listed(file, folder, root, cells, check)
     if targets.mask:
         headers = check_mask_files(root, beside[MASK], headers, check)
-    for name in targets.images:
-        headers = check_target_images(root, name, beside[IMAGE + name], headers, check)
     columns = {name: pa.array(files, TYPES["mask"]) for name, files in beside.items()}
     classes, rows = build_rows(file, table, paths, headers, columns, options, labels, targets)
     return root, classes, _with_row_numbers(rows)
@@ -188,7 +185,6 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     """
     targets = check.targets
     texts = {options.path_column, options.label_column, *filter(None, (targets.mask, targets.text))}
-    texts |= set(targets.images.values())
 
     if not file.is_file():
         needed = f"{options.path_column} and {options.label_column}"

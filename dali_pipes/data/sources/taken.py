@@ -20,14 +20,14 @@ _KINDS: dict[str, tuple[str, set[str]]] = {
     "coco": (
         "a file of COCO's form",
         {"images", "classes"}
-        | {f"targets.{name}" for name in ("bad_objects", "flip_pairs", "annotated", "images")},
+        | {f"targets.{name}" for name in ("bad_objects", "flip_pairs", "annotated")},
     ),
     "csv": ("a CSV", _OF_TABLES | _EVERY_TARGET | {"delimiter", "encoding"}),
     "parquet": ("a Parquet table", _OF_TABLES | _EVERY_TARGET),
     "images": ("a folder or shards", _EVERY_TARGET | {"classes"}),
     "masks": (
         "a folder of images with a folder of masks",
-        {"classes", "missing", "targets.mask_values", "targets.annotated", "targets.images"},
+        {"classes", "missing", "targets.mask_values", "targets.annotated"},
     ),
 }
 # in tables and shards: what is said of targets, by the targets of which one must be named
@@ -36,7 +36,7 @@ _DESCRIBES = {
     "targets.bad_objects": ("targets.boxes",),
     "targets.flip_pairs": ("targets.keypoints",),
     "targets.mask_values": ("targets.mask",),
-    "targets.annotated": ("targets.boxes", "targets.mask", "targets.images"),
+    "targets.annotated": ("targets.boxes", "targets.mask"),
 }
 
 

@@ -38,7 +38,6 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
     if targets.mask:
         replacements = targets.mask_values or {}
         images = add_mask_values(images, source, replacements, check.classes, check.verify)
-    if targets.mask or targets.images:
         images = images.with_facts(masks_upright=is_upright)
     return images
 
@@ -57,14 +56,12 @@ def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
 
 
 def warn_of_turned_images(images: ImageTable, source: str | Path, annotated: str | None) -> None:
-    """Warns of turned images with objects, a mask or further images, if no option says how they
-    were annotated.
+    """Warns of turned images with objects or a mask, if no option says how they were annotated.
 
     A mask whose size fits only one way says so itself.
     """
     boxes = images.samples[TARGET + "boxes"] if images.has_target("boxes") else None
-    has_pixels = images.has_target("mask") or images.target_images
-    if annotated is not None or not (boxes is not None or has_pixels):
+    if annotated is not None or (boxes is None and not images.has_target("mask")):
         return
 
     turned: list[int] = []

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dali_pipes.data.image_files.wide import WIDE_FORMATS
-from dali_pipes.data.objects import TARGET, target_type
+from dali_pipes.data.objects import TARGET, TYPES
 from dali_pipes.data.own_columns import COLUMN, stored_type
 
 SCHEMA = pa.schema(
@@ -52,7 +52,7 @@ def cast_columns(table: pa.Table) -> pa.Table:
 
 def _type(name: str, kind: pa.DataType) -> pa.DataType:
     if name.startswith(TARGET):
-        return target_type(name.removeprefix(TARGET))
+        return TYPES[name.removeprefix(TARGET)]
     return stored_type(name, kind)
 
 

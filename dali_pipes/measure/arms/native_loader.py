@@ -83,13 +83,11 @@ class DaliNativeBackend(DaliBackend):
                 owner, "supports neither augment nor sizes nor vertical_flip; use ", planned
             )
 
-        # boxes, masks and further images move with the plan's crop, which this graph does not take
-        has_mask = self._manifest.has_target("mask") or self._manifest.target_images
-        if self._manifest.has_target("boxes") or has_mask:
+        # boxes and masks move with the plan's crop, which this graph does not take
+        if self._manifest.has_target("boxes") or self._manifest.has_target("mask"):
             raise ChoiceError(
                 owner,
-                "draws its crops itself, so boxes, masks and further images cannot follow them; "
-                "use ",
+                "draws its crops itself, so boxes and masks cannot follow them; use ",
                 planned,
             )
         if not self._manifest.whole_files:

@@ -7,6 +7,7 @@ evaluation. `ViewsTransform` makes several views of each image,
 `TenCropTransform` its corners and its center.
 """
 
+from dali_pipes.plan.transforms.base import DTYPES as DTYPES
 from dali_pipes.plan.transforms.base import INTERPOLATIONS as INTERPOLATIONS
 from dali_pipes.plan.transforms.base import Transform as Transform
 from dali_pipes.plan.transforms.base import views_of as views_of
@@ -17,8 +18,6 @@ from dali_pipes.plan.transforms.letterbox import LetterboxTransform as Letterbox
 from dali_pipes.plan.transforms.random_crop import RandomCropTransform as RandomCropTransform
 from dali_pipes.plan.transforms.scale_jitter import ScaleJitterTransform as ScaleJitterTransform
 from dali_pipes.plan.transforms.shortest_size import ShortestSizeTransform as ShortestSizeTransform
-from dali_pipes.plan.transforms.target_image import DTYPES as DTYPES
-from dali_pipes.plan.transforms.target_image import TargetImage as TargetImage
 from dali_pipes.plan.transforms.ten_crop import CornerCrop as CornerCrop
 from dali_pipes.plan.transforms.ten_crop import TenCropTransform as TenCropTransform
 from dali_pipes.plan.transforms.train import TrainTransform as TrainTransform

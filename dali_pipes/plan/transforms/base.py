@@ -23,21 +23,22 @@ from dali_pipes.checks import (
     describe_value,
 )
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.objects import Objects, Targets
-from dali_pipes.errors import ConfigError, Mention, OptionError
+from dali_pipes.data.objects import Objects
+from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import Options, added_option, check_options, option
 from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import MASK_INTERPOLATIONS
 from dali_pipes.plan.geometry import INTERPOLATION_DRAW, Geometry, Pair
 from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms.target_image import DTYPES, TargetImage, check_target_images
 from dali_pipes.plan.whole import check_steps, draw_steps
 from dali_pipes.plan.whole.base import DrawnStep, fill_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
+# the names that PyTorch and TensorFlow have for them
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}
 CHANNELS = (3, 1)  # red, green and blue; gray
 RANDOM = "random"  # the interpolation of a random transform: one of the first two for each image
 # with others a pixel in half precision would be infinite or 0
@@ -142,8 +143,6 @@ class Transform(Options, ABC):
         ignore_index: the value of a mask's pixels outside the image.
         mask_interpolation: of every resize of a mask: "nearest-exact"; or "nearest" as torchvision
             resizes a `tv_tensors.Mask`, half a pixel off; or "pillow" as Pillow resizes.
-        target_images: what is made of the further images that `Targets.images` names, by their
-            names: a `TargetImage`, or its options; of others, what a plain `TargetImage` says.
     """
 
     size: Any = option(224, check_size)
@@ -159,7 +158,6 @@ class Transform(Options, ABC):
     mask_interpolation: str = option("nearest-exact", check_choice, MASK_INTERPOLATIONS)
     antialias: bool = True
     channels: int = added_option(3, _check_channels)
-    target_images: dict[str, Any] = added_option(dict, check_target_images)
 
     # whether each batch has a height and width of its own, which hold all of its images
     pads_batches: ClassVar[bool] = False
@@ -176,13 +174,6 @@ class Transform(Options, ABC):
                 "antialias is False, which needs interpolation bilinear: without antialiasing each "
                 "library has another bicubic filter",
             )
-        for name, image in self.target_images.items():
-            if image.interpolation == "bicubic" and not self.antialias:
-                raise OptionError(
-                    type(self),
-                    f"target_images: {name} has interpolation bicubic, and antialias is False; "
-                    "bicubic is antialiased",
-                )
         self._check_numbers_of_channels()
 
     def _check_numbers_of_channels(self) -> None:
@@ -244,19 +235,9 @@ class Transform(Options, ABC):
 
         It is called when a loader is built.
         """
-        if unknown := [name for name in self.target_images if name not in manifest.target_images]:
-            there = ", ".join(manifest.target_images) or "none"
-            raise OptionError(
-                type(self),
-                f"target_images has {unknown[0]!r}, and the further images of this manifest are: "
-                f"{there}; ",
-                Mention(Targets, "images"),
-                " names them",
-            )
         if manifest.has_wide:
             self._refuse_bytes()
         targets = [name for name in MOVED_TARGETS if manifest.has_target(name)]
-        targets += manifest.target_images
         if self.has_steps_before and targets:
             raise OptionError(
                 type(self),
@@ -290,11 +271,6 @@ class Transform(Options, ABC):
     def functions_before(self) -> list[Augment]:
         """The functions of the user's among the steps on the whole image."""
         return [step for step in getattr(self, "before", []) if isinstance(step, Augment)]
-
-    def target_image(self, name: str) -> TargetImage:
-        """What is made of a further image."""
-        image: TargetImage = self.target_images.get(name) or TargetImage()
-        return image
 
     def draw_interpolations(self, draws: Draws) -> NDArray[np.int8] | None:
         """(N,) the place in `INTERPOLATIONS` of each image's; None: all have `interpolation`."""

@@ -28,13 +28,11 @@ _LONGEST_TEXT = 2**20  # bytes; a scan reads no longer text
 
 
 def kept_beside(source: Manifest) -> list[str]:
-    """Names what the manifest has besides labels: "text", "mask", further images, and its
-    columns.
-    """
+    """Names what the manifest has besides labels: "text", "mask", and its columns."""
     has_mask = source.has_target("mask") or source.has_target("mask_bytes")
     there = {"text": source.has_target("text"), "mask": has_mask}
     named = [name for name in _TARGETS if there[name]]
-    return named + source.target_images + list(source.columns)
+    return named + list(source.columns)
 
 
 def without(source: Manifest, drop: list[str]) -> Manifest:

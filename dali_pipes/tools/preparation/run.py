@@ -149,11 +149,6 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
 
     if not len(source):
         raise PreparationError(f"{named}: no usable image; dali-pipes scan lists what is wrong")
-    if images := source.target_images:
-        raise ConfigError(
-            f"{named}: further images are not prepared; leave them out with "
-            f"drop=[{','.join(images)}]"
-        )
     if source.has_wide:
         raise ConfigError(
             f"{named}: it has images of 16 bits a channel, which are not prepared; read it without "

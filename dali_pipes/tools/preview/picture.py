@@ -1,7 +1,7 @@
 """The picture of a batch: a tile for each image, drawn by torchvision.
 
-The mask, boxes and keypoints are over the first view; further images are beside it, and the classes
-and the text of an image are below.
+The mask, boxes and keypoints are over the first view; the classes and the text of an image are
+below.
 """
 
 import textwrap
@@ -64,15 +64,9 @@ def save_picture(batch: Batch, transform: Transform, classes: list[str], file: P
 def _draw_image(
     batch: Batch, place: int, transform: Transform, names: list[str]
 ) -> list[torch.Tensor]:
-    """Returns the tiles of an image, (3, H, W) uint8: its views and further images."""
+    """Returns the tiles of an image, (3, H, W) uint8: its views."""
     views = [view for views in batch.views.values() for view in views[place]]
     tiles = [to_steps(view, transform) for view in views or [batch.images[place]]]
-    # columns of numbers and masks have fewer dimensions
-    tiles += [
-        _stretch(values[place])
-        for values in batch.targets.values()
-        if isinstance(values, torch.Tensor) and values.ndim == 4
-    ]
     first, *others = (
         _shrink(tile.round().clamp(0, 255).to(torch.uint8).expand(3, -1, -1)) for tile in tiles
     )
@@ -184,13 +178,6 @@ def _shrink(
     scale = min(1.0, LARGEST / max(pixels.shape[1:]))
     smaller: torch.Tensor = resize(pixels, [round(side * scale) for side in pixels.shape[1:]], how)
     return smaller
-
-
-def _stretch(values: torch.Tensor) -> torch.Tensor:
-    """A further image, from black for its lowest value to white for its highest."""
-    values = values.to(torch.float32).nan_to_num(0.0, 0.0, 0.0)
-    low, high = values.min(), values.max()
-    return (values - low) * (255 / (high - low).clamp(min=1e-12))
 
 
 def _name_label(label: torch.Tensor, names: list[str]) -> str:

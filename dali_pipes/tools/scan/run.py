@@ -175,12 +175,9 @@ def _summary(manifest: Manifest) -> Table:
             + (f" ({len(manifest.dropped):,} left out)" if manifest.dropped else ""),
         )
 
-    if (
-        targets := [
-            name for name in ("keypoints", "outlines", "mask", "text") if manifest.has_target(name)
-        ]
-        + manifest.target_images
-    ):
+    if targets := [
+        name for name in ("keypoints", "outlines", "mask", "text") if manifest.has_target(name)
+    ]:
         table.add_row("targets", ", ".join(targets))
 
     if manifest.columns:

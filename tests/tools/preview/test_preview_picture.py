@@ -117,14 +117,6 @@ def test_views_stand_side_by_side(draw):
     assert (second[5, 4 * width + 5] == 200).all() and (second[30, 4 * width + 30] == 255).all()
 
 
-def test_further_images_stand_beside_their_image(draw):
-    depth = torch.arange(2.0 * 40 * 40).reshape(2, 1, 40, 40)
-    picture = draw(batch(2, 40, targets={"depth": depth}))
-    width = (picture.shape[1] + GAP) // 2
-    beside = picture[44:, width : width + 40]
-    assert (beside[0, 0] == 0).all() and (beside[39, 39] == 255).all()
-
-
 def test_texts_stand_below_their_images(draw):
     picture = draw(batch(targets={"text": ["", "a very long text " * 20]}))
     assert picture.shape[0] == 160 + 4 * LINE + GAP

@@ -95,7 +95,7 @@ def check_columns(
         needed[options.label_column] = "label_column"
     refuse_missing(file, table.column_names, needed)
 
-    for name in filter(None, (targets.mask, targets.text, *targets.images.values())):
+    for name in filter(None, (targets.mask, targets.text)):
         if not is_text(table[name].type):
             raise ManifestError(
                 f"{file}: the column {name} is of type {table[name].type}; it must be text"
