@@ -5,12 +5,15 @@ They are entries of Hydra's ConfigStore, and those that set more are files of co
 of the same name takes the place of either.
 """
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+
+from dali_pipes.plan.sampling import SAMPLINGS
 
 NETWORKS = (
     "convnext_tiny",
@@ -43,6 +46,11 @@ def _of_schema(name: str, text: str, **values: Any) -> NamedOption:
 
 def _schedule(name: str, text: str, **values: Any) -> NamedOption:
     return NamedOption(text, {"name": name, **values})
+
+
+def _first_sentence(described: type) -> str:
+    sentence, point, _ = " ".join((inspect.getdoc(described) or "").split()).partition(". ")
+    return f"{sentence}." if point else sentence
 
 
 NAMED_OPTIONS: dict[str, dict[str, NamedOption]] = {
@@ -100,23 +108,7 @@ NAMED_OPTIONS: dict[str, dict[str, NamedOption]] = {
         ),
     },
     "sampling": {
-        name: _of_schema(name, text)
-        for name, text in {
-            "balanced": "Each class as often.",
-            "mixture": "The shares of Manifest.mix, for a manifest that it made; only needed to "
-            "set sampling.epoch_size.",
-            "per_class": "classes × samples in every global batch, for metric learning.",
-            "repeated": "Each image several times in a batch, with other crops: repeated "
-            "augmentation.",
-            "schedule": "One sampling after the other, by epoch: 'sampling.schedule={0: balanced, "
-            "10: uniform}'.",
-            "sequential": "Every image once an epoch, in the order of the manifest.",
-            "uniform": "Every image once an epoch, in a new random order: the default.",
-            "weighted": "Draws with replacement, by weights: 'sampling.weights={cat: 1, dog: 4}' "
-            "for classes, sampling.weights=NAME for a column of the table.",
-            "windows": "Every image once an epoch, from a few shards at a time: for shards that do "
-            "not all fit onto a machine.",
-        }.items()
+        name: _of_schema(name, _first_sentence(sampling)) for name, sampling in SAMPLINGS.items()
     },
     "schedule": {
         "constant": _schedule("constant", "The rate of the end of the warm-up."),
