@@ -25,7 +25,7 @@ from dali_pipes.data.shards.remote import open_object
 from dali_pipes.data.shards.versions import version_of
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.patterns import Pattern, pattern_of_files
-from dali_pipes.data.sources.names.splits import refuse_mixed_files
+from dali_pipes.data.sources.names.splits import refuse_several_splits
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.shards import is_shard
@@ -50,8 +50,7 @@ def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     """
     files = all_embedded_files(source, path_column)
     if len(files) > 1:
-        folder = files[0].rpartition("/")[0]
-        refuse_mixed_files(source, folder, [file.rpartition("/")[2] for file in files])
+        refuse_several_splits(source, (file.rpartition("/")[2] for file in files))
     return files
 
 

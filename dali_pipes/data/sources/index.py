@@ -27,7 +27,7 @@ from dali_pipes.data.sources.beside import INDEX
 from dali_pipes.data.sources.hugging_face import all_embedded_files
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.patterns import pattern_of_files
-from dali_pipes.data.sources.names.splits import refuse_mixed_files
+from dali_pipes.data.sources.names.splits import refuse_several_splits
 from dali_pipes.data.sources.shards import is_shard, list_all_shards
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import open_replacing, refuse_unwritable
@@ -93,9 +93,8 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
         return None
 
     if not images.whole_files:
-        refuse_mixed_files(
+        refuse_several_splits(
             url,
-            url.rstrip("/"),
             (group_of(name)[0] if is_group(name) else name for name in images.shards.names),
         )
 

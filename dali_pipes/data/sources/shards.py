@@ -44,7 +44,7 @@ from dali_pipes.data.shards.store_requests import NoPermissionError
 from dali_pipes.data.shards.versions import FileVersion, version_of
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.patterns import Pattern, pattern_of_files
-from dali_pipes.data.sources.names.splits import refuse_mixed_files
+from dali_pipes.data.sources.names.splits import refuse_several_splits
 from dali_pipes.data.sources.rows.earlier import pixels, usable_rows
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.object_cells import object_columns
@@ -198,7 +198,7 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
         ManifestError: nothing matches the pattern, or the shards are of several splits.
     """
     folder, shards = list_all_shards(source)
-    refuse_mixed_files(source, folder, map(os.fsdecode, shards))
+    refuse_several_splits(source, map(os.fsdecode, shards))
     return folder, shards
 
 

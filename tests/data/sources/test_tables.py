@@ -77,19 +77,12 @@ def labels_of(opened, cells, **options):
         (
             "image_id,label",
             {},
-            (
-                "columns path; it has image_id, label; did you mean 'image_id'. Give "
-                "path_column='image_id'"
-            ),
+            "columns path; it has image_id, label; rename one, or name it with path_column",
         ),
-        ("Path,label", {}, "did you mean 'Path'. Give path_column='Path'"),
         (
             "path,Labels",
             {},
-            (
-                "columns path and label; it has path, Labels; label is missing: did you mean "
-                "'Labels'. Give label_column='Labels'"
-            ),
+            "columns path and label; it has path, Labels; label is missing: rename one",
         ),
         (
             "path,klass,size",
@@ -102,7 +95,7 @@ def labels_of(opened, cells, **options):
         (
             "path,label",
             {"label_column": "lable"},
-            "columns path and lable; it has path, label; lable is missing: did you mean 'label'",
+            "columns path and lable; it has path, label; lable is missing: rename one",
         ),
         ("path,label", {"path_column": "image"}, "columns image; it has path, label"),
         ("path,label,label", {}, "has the column label 2 times"),
@@ -111,7 +104,7 @@ def labels_of(opened, cells, **options):
             {"delimiter": ";"},
             r"it has path,label; give delimiter=','",
         ),
-        ("image_id,2019,2020", {}, "it has image_id, 2019, 2020; did you mean 'image_id'"),
+        ("image_id,2019,2020", {}, "it has image_id, 2019, 2020; rename one"),
         ("path:label", {}, "give delimiter=':'"),
         (
             "path,x",
@@ -161,7 +154,7 @@ def test_labels_of_embedded_images_are_those_of_the_named_column(opened, picture
     assert made.classes == ["cat"] and len(made) == 1 and made.columns["label"].tolist() == [0]
     assert [why for _, why in made.problems] == ["no label (row 2); give it one, or remove the row"]
     with pytest.raises(
-        dp.ManifestError, match="columns kinds; it has label, kind, path_of; did you mean 'kind'"
+        dp.ManifestError, match="columns kinds; it has label, kind, path_of; rename one"
     ):
         opened(table, label_column="kinds", images=None)
     assert opened(table, path_column="path_of").path(1) == pictures / "1.png"
@@ -747,14 +740,7 @@ def test_numbers_are_paths_too(opened, pictures, tmp_path):
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("0", "did you mean 0.png. give the names with their extension"),
-        ("0.jpg", "did you mean 0.png. give the names with the extension that they have"),
-        ("0.PNG", "did you mean 0.png."),
-        ("6.png", "it is in .*/sub; give this folder: root="),
-        ("6", "did you mean 6.png in .*/sub. give the names with their extension"),
-        ("pictures\\0.png", "did you mean 0.png. give the paths from the folder on"),
-        ("/home/me/pictures/0.png", "did you mean 0.png. give the paths from the folder on"),
-        ("C:\\pictures\\0.png", "did you mean 0.png"),
+        ("pictures\\0.png", "give the folder of the images: root="),
         ("~/0.png", "write the whole path: nothing replaces ~"),
         ("s3://bucket/0.png", "paths are of this machine"),
         (
@@ -788,11 +774,6 @@ def test_paths_from_the_folder_above(pictures, tmp_path):
         dp.ManifestError, match="there is no such folder; give that of the images: root="
     ):
         dp.Manifest.from_table(tmp_path / "t.csv", root=tmp_path / "gone", progress=False)
-    with pytest.raises(
-        dp.ManifestError,
-        match=f"its only row names a file .* it is in {pictures}; give this folder",
-    ):
-        dp.Manifest.from_table(tmp_path / "t.csv", root=pictures / "sub", progress=False)
 
 
 # what stays as it was

@@ -2,12 +2,10 @@
 one data set.
 """
 
-import glob
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections import Counter
+from collections.abc import Iterable
 
 from dali_pipes.errors import ManifestError
 
@@ -45,74 +43,12 @@ def split_of(name: str) -> str | None:
     return "trainval" if splits[max(end - 2, 0) : end] == ["train", "val"] else last
 
 
-def refuse_several_splits(
-    place: str | os.PathLike[str],
-    names: Iterable[str],
-    spelled: Callable[[str, Sequence[str]], str],
-) -> None:
+def refuse_several_splits(place: str | os.PathLike[str], names: Iterable[str]) -> None:
     """Raises ManifestError if names under `place` are of two or more splits. Names without a split
     may be used with any.
-
-    Args:
-        spelled: returns what to give instead of `place`, for a split and its names.
     """
-    by_split: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        if split := split_of(name):
-            by_split[split].append(name)
-
-    if len(by_split) > 1:
-        choices = [
-            f"{spelled(split, by_split[split])} ({len(by_split[split]):,} of {split})"
-            for split in _SPLITS
-            if split in by_split
-        ]
-        why = f"holds {len(by_split)} splits, which must not be mixed"
-        raise ManifestError(f"{os.fspath(place)}: {why}; give one: {', '.join(choices)}")
-
-
-def refuse_mixed_files(
-    source: str | os.PathLike[str], folder: str | os.PathLike[str], names: Iterable[str]
-) -> None:
-    """Raises ManifestError if files of a source, all in one folder, are of two or more splits."""
-    files = list(names)
-
-    def spelled(split: str, of_split: Sequence[str]) -> str:
-        pattern = pattern_of(of_split, files)
-        return (
-            f"{os.fspath(folder)}/{pattern}"
-            if pattern
-            else f"those of {split} in a folder of their own"
-        )
-
-    refuse_several_splits(source, files, spelled)
-
-
-def pattern_of(names: Sequence[str], others: Iterable[str]) -> str | None:
-    """Returns a pattern such as train* that all the names match and none of the others; None: there
-    is no simple one.
-    """
-    rest = set(others) - set(names)
-    # the common end is the common start of the reversed names
-    start, end = _common_start(names), _common_start([name[::-1] for name in names])[::-1]
-    words = [match for match in _WORD.finditer(start) if match[0].lower() in _WORDS]
-    anywhere = {word for name in names for word in _WORD.findall(name) if word.lower() in _WORDS}
-
-    # shortest first: to the end of the word, with the sign after it, all that the names share
-    starts = [start[: words[-1].end()], start[: words[-1].end() + 1]] if words else []
-    candidates = [f"{glob.escape(part)}*" for part in [*starts, start] if part]
-    candidates += [f"*{glob.escape(end)}"] if end else []
-    candidates += [f"*{word}*" for word in sorted(anywhere)]
-
-    def fits(pattern: str) -> bool:
-        takes_all = all(fnmatchcase(name, pattern) for name in names)
-        return takes_all and not any(fnmatchcase(name, pattern) for name in rest)
-
-    return next(filter(fits, candidates), None)
-
-
-def _common_start(names: Sequence[str]) -> str:
-    # what the first and the last in sorted order share, all between them share
-    first, last = min(names), max(names)
-    pairs = enumerate(zip(first, last, strict=False))
-    return first[: next((place for place, (one, other) in pairs if one != other), len(first))]
+    splits = Counter(filter(None, map(split_of, names)))
+    if len(splits) > 1:
+        found = " and ".join(f"{splits[split]:,} of {split}" for split in _SPLITS if splits[split])
+        why = f"holds {len(splits)} splits, which must not be mixed: {found}"
+        raise ManifestError(f"{os.fspath(place)}: {why}; name those of one by a pattern")

@@ -3,25 +3,20 @@ no file.
 """
 
 import errno
-import itertools
 import os
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS, Header, ScanOptions
+from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.sources.rows.files import read_headers
 from dali_pipes.data.spelling import Text
 from dali_pipes.errors import ManifestError, Spelling
 
 # the problems of headers of files that are not there
 MISSING_FILE_PROBLEMS = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
-_EXTENSIONS = [*IMAGE_EXTENSIONS, ".JPEG", *(extension.upper() for extension in IMAGE_EXTENSIONS)]
 _FOLDER_OPTIONS = Spelling(
     "root= of from_table, images= of open", "data.train_images= or data.val_images="
 )
-_LOOKED_AT = 10_000  # names of a folder that are compared
-_FOLDERS = 100  # subfolders of a folder that are looked into
 
 
 def read_listed(
@@ -157,79 +152,7 @@ def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
     elif not folder.is_dir():
         instead = "there is no such folder; give that of the images: ", _FOLDER_OPTIONS
     else:
-        other = "give the folder of the images: ", _FOLDER_OPTIONS
-        instead = _suggest_path(folder, first) or other
+        instead = "give the folder of the images: ", _FOLDER_OPTIONS
 
     where = f"the first is {first!r}, looked for in {folder}"
     return ManifestError(f"{file}: {rows} {has}; {where}; ", *instead)
-
-
-def _suggest_path(folder: Path, first: str) -> Text | None:
-    """Returns what else the first path may mean; a few folders around are looked at. None: nothing
-    found.
-    """
-    for place in _folders_near(folder):
-        for name, how in _names_near(place, first):
-            if not _is_file(os.path.join(place, name)):
-                continue
-            if not how:
-                return f"it is in {place}; give this folder: ", _FOLDER_OPTIONS
-            where = "" if place == str(folder) else f" in {place}"
-            meant = f"did you mean {name}{where}? {how}"
-            return f"{meant}; another folder is given with ", _FOLDER_OPTIONS
-    return None
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):  # the name is too long
-        return False
-
-
-def _folders_near(folder: Path) -> Iterator[str]:
-    yield str(folder)
-    yield str(folder.parent)
-    try:
-        with os.scandir(folder) as entries:
-            seen = itertools.islice(entries, _LOOKED_AT)
-            subfolders = (entry.path for entry in seen if entry.is_dir())
-            yield from sorted(itertools.islice(subfolders, _FOLDERS))
-    except OSError:
-        return
-
-
-def _names_near(place: str, first: str) -> Iterator[tuple[str, str]]:
-    """Yields other paths from this folder on, and how to write them; the path itself has no
-    advice.
-    """
-    yield first, ""
-    extension = Path(first).suffix
-    stem = first.removesuffix(extension)
-    for ending in _EXTENSIONS:
-        yield first + ending, "give the names with their extension"
-    if extension.lower() in IMAGE_EXTENSIONS:
-        for ending in _EXTENSIONS:
-            yield stem + ending, "give the names with the extension that they have"
-
-    if other := _same_letters(os.path.join(place, first)):
-        yield str(Path(first).with_name(other)), "write the names as the files have them"
-    if (name := Path(first).name) != first:
-        yield name, "give the paths from the folder on"
-
-
-def _same_letters(path: str) -> str | None:
-    """Returns a name in the same folder that differs only by case or by how its accents are
-    composed.
-    """
-    folder, name = os.path.split(path)
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in itertools.islice(entries, _LOOKED_AT)]
-    except OSError:
-        return None
-    return next((other for other in sorted(names) if _fold_name(other) == _fold_name(name)), None)
-
-
-def _fold_name(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()

@@ -2,7 +2,6 @@
 
 import io
 import os
-import re
 import tarfile
 from pathlib import Path
 
@@ -231,19 +230,11 @@ SPLITS = {
 @pytest.mark.parametrize("scheme", ["", "file://"])
 @pytest.mark.parametrize("kind", SPLITS)
 @pytest.mark.parametrize("source", ["", "/*"])
-def test_files_of_several_splits_are_refused_with_the_pattern_of_each(
-    kind, scheme, source, tmp_path, cache
-):
+def test_files_of_several_splits_are_refused(kind, scheme, source, tmp_path, cache):
     shards(tmp_path, *SPLITS[kind])
     with pytest.raises(ManifestError, match="holds 2 splits, which must not be mixed") as caught:
         Manifest.open(f"{scheme}{tmp_path}{source}", progress=False)
-    patterns = re.findall(r"(\S+\*\S*) \(", str(caught.value))
-    assert len(patterns) == 2 and "\n" not in str(caught.value)
-    if kind != "tfrecord":
-        found = [opened(pattern) for pattern in patterns]
-        assert sorted([name for each in found for name in each]) == sorted(
-            SPLITS[kind]
-        ) and not set(found[0]) & set(found[1])
+    assert "\n" not in str(caught.value)
 
 
 def test_an_index_that_mixed_splits_is_not_read(tmp_path, cache):
@@ -281,7 +272,7 @@ def test_either_all_shards_are_read_or_every_split_is_named(names, tmp_path_fact
         with pytest.raises(ManifestError) as caught:
             list_shards(folder)
         counts = {split: sum(split_of(file) == split for file in files) for split in splits}
-        assert all(f"({count} of {split})" in str(caught.value) for split, count in counts.items())
+        assert all(f"{count} of {split}" in str(caught.value) for split, count in counts.items())
 
 
 def test_what_systems_leave_beside_shards_is_none(tmp_path, cache):
