@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dali_pipes.data.spelling import Text, argument
-from dali_pipes.errors import ManifestError, Spelling
+from dali_pipes.data.spelling import argument
+from dali_pipes.errors import ManifestError
 
 _SHOWN = 20  # columns in an error
 
@@ -25,27 +25,20 @@ def refuse_missing(file: Path | str, names: Sequence[str], needed: Mapping[str, 
 
 
 def missing_error(
-    file: Path | str,
-    names: Sequence[str],
-    needed: Mapping[str, str],
-    *hint: str | Spelling,
+    file: Path | str, names: Sequence[str], needed: Mapping[str, str]
 ) -> ManifestError:
     """Returns the error that says which of the needed columns are missing, and which ones there
     are.
 
     Args:
         needed: as for `refuse_missing`.
-        hint: what to do instead, if something is known.
     """
     missing = [name for name in needed if name not in names]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     has = ", ".join(filter(None, names[:_SHOWN])) + more or "none besides the images"
 
-    option = needed[missing[0]]
-    instead: Text = hint or ("rename one, or name it with ", argument(option))
-
     columns = " and ".join(needed)
     what = f"{file}: not a table with the columns {columns}; it has {has}; "
     if len(missing) < len(needed):
         what += f"{' and '.join(missing)} is missing: "
-    return ManifestError(what, *instead)
+    return ManifestError(what, "rename one, or name it with ", argument(needed[missing[0]]))

@@ -143,11 +143,11 @@ FILES = {
 # refused by the readers of tables and of COCO's form
 CONTENTS = {
     "x.csv": (b"PK\3\4", "archive"),
-    "y.csv": (NOISE, "is not text in UTF-8"),
-    "x.unknown": (NOISE, "is not text in UTF-8"),
+    "y.csv": (NOISE, "is not text in utf-8"),
+    "x.unknown": (NOISE, "is not text in utf-8"),
     "no_suffix": (JPEG, "not text"),
     "table": (b"PAR1" + NOISE, "end its name in .parquet"),
-    "list.txt": ("a b.jpg 0\nb.jpg 1\n", "names no column 'path'"),
+    "list.txt": ("a b.jpg 0\nb.jpg 1\n", "not a table with the columns path"),
     "1.txt": (BOX * 2, "not a table with the columns path"),
     "list.json": ('[{"image": "a.jpg"}]', "not COCO's form"),
     "map.json": ('{"a.jpg": 0}', "not COCO's form"),
