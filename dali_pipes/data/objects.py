@@ -64,22 +64,21 @@ BAD_OBJECTS = ("drop", "problem")
 @dataclass(kw_only=True, slots=True)
 class Targets:
     """What is read of each sample besides its label. A name is that of a table's column; of a tar's
-    member, such as ".txt", or of a key in its .json; or of a TFRecord's feature.
+    member, such as ".txt", or of a key in its .json.
 
     Attributes:
-        boxes: four numbers for each object, one after the other or in lists of four; in a TFRecord
-            what the features' names have in common, such as "image/object/bbox", before /xmin,
-            /ymin, /xmax and /ymax; None: no objects.
+        boxes: four numbers for each object, one after the other or in lists of four; None: no
+            objects.
         box_labels: the class number from 0, or the class name, of each object; needed with boxes.
         box_format: "xyxy", "xywh", "cxcywh", in pixels of the image as stored, or "relative_" and
-            one of these, in fractions of its width and height; a TFRecord's are always fractions.
+            one of these, in fractions of its width and height.
         areas: the area of each object in pixels; None: that of its box.
         keypoints: x, y and visibility of each keypoint of each object, in pixels or in fractions as
             the boxes; None: no keypoints.
         keypoint_names: what they are; needed with keypoints.
         flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a",
             "eye_b"]]; None: those that differ by the words "left" and "right", or "l" and "r".
-        mask: a path, relative to the root; in a tar or TFRecord the mask itself, a PNG; None: no
+        mask: a path, relative to the root; in a tar the mask itself, a PNG; None: no
             masks.
         mask_values: what values of masks are replaced by, such as {255: 1} of masks of 0 and 255;
             None: nothing.

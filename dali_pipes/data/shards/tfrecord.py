@@ -3,7 +3,7 @@
 The framing is that of TensorFlow's tsl/lib/io/record_writer.h: length (8 bytes), masked CRC-32C of
 the length (4), the record, its CRC (4). The CRC of the length is checked, so that lengths can be
 relied on. The CRC of the record is not, since that would mean reading all of it. A record is a
-protocol buffer, of which only the fields of the image, the label and the targets are parsed.
+protocol buffer, of which only the fields of the image and the label are parsed.
 
 `list_images` is the entry, and `_fields` the parser of protocol buffers: it yields the places of
 fields, not their bytes.
@@ -12,16 +12,14 @@ fields, not their bytes.
 import os
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.problems import unusable_label, without_label
 from dali_pipes.data.reader import ShardMember
 
 # the names in TensorFlow's own scripts and in TensorFlow Datasets
 IMAGES = (b"image/encoded", b"image")
 LABELS = (b"image/class/label", b"label")
-_FLOATS, _TEXTS_OR_INTS = (2,), (1, 3)  # field numbers in a tf.train.Feature
 _HEAD, _TAIL = 12, 4  # bytes before and after a record
 _LONGEST_KEY = 1024  # bytes; features with longer names are passed over
 
@@ -33,20 +31,12 @@ class Range(NamedTuple):
     end: int
 
 
-class MissingError(Exception):
-    """A record has no such feature."""
-
-
 class MalformedError(Exception):
     """A record is not a tf.train.Example."""
 
 
-def list_images(
-    descriptor: int, total: int, targets: Targets = NO_TARGETS, with_labels: bool = True
-) -> Iterator[ShardMember]:
+def list_images(descriptor: int, total: int, with_labels: bool = True) -> Iterator[ShardMember]:
     """Yields the image of each record of an open file; its name is the record's number.
-
-    With targets the label may be missing.
 
     Args:
         descriptor: of the file.
@@ -75,13 +65,11 @@ def list_images(
             yield ShardMember(problem=f"is cut off in record {index}: {sizes}")
             return
 
-        yield _read_record(descriptor, b"%d" % index, Range(start, end), targets, with_labels)
+        yield _read_record(descriptor, b"%d" % index, Range(start, end), with_labels)
         at, index = end + _TAIL, index + 1
 
 
-def _read_record(
-    descriptor: int, name: bytes, record: Range, targets: Targets, with_labels: bool
-) -> ShardMember:
+def _read_record(descriptor: int, name: bytes, record: Range, with_labels: bool) -> ShardMember:
     whole = ShardMember(name, record.start, record.end - record.start)
     try:
         features = dict(_features(descriptor, record))
@@ -101,17 +89,12 @@ def _read_record(
             packed = os.pread(descriptor, min(11, value.end - value.start), value.start)
             first, used = _varint(packed, 0)
             value = first if used == len(packed) else None
-
-        if targets.named:
-            member = member._replace(targets=_targets(descriptor, features, targets))
-    except MissingError as error:
-        return member._replace(problem=f"no {error} in this record, or not of its type")
     except MalformedError as error:
         return whole._replace(problem=f"not a tf.train.Example ({error})")
 
     # a value from 2**63 on is a negative number
     if value is None or value >= 2**63:
-        if targets.named or not with_labels:
+        if not with_labels:
             return member
         field = LABELS[0].decode()
         return member._replace(
@@ -120,85 +103,6 @@ def _read_record(
             else unusable_label(f"its {field} is not one class number")
         )
     return member._replace(label=value)
-
-
-def _targets(descriptor: int, features: dict[bytes, Range], targets: Targets) -> dict[str, Any]:
-    """Reads what is asked for besides the label.
-
-    Raises:
-        MissingError: it is missing, or of another type.
-    """
-    by_option: dict[str, Any] = {}
-
-    for option, name in targets.named.items():
-        # each side of the boxes is a feature of its own; None, for unequal lengths, is refused by
-        # `object_columns`
-        if option == "boxes":
-            sides = [
-                _list(descriptor, features, f"{name}/{side}", _FLOATS)
-                for side in ("xmin", "ymin", "xmax", "ymax")
-            ]
-            by_option[option] = (
-                list(zip(*sides, strict=True)) if len(set(map(len, sides))) == 1 else None
-            )
-        elif option == "mask":
-            place = (
-                _only(descriptor, features[name.encode()], 1) if name.encode() in features else None
-            )
-            if not isinstance(place, Range):
-                raise MissingError(name)
-            by_option[option] = place.start, place.end - place.start
-        else:
-            values = _list(
-                descriptor,
-                features,
-                name,
-                _FLOATS if option in ("areas", "keypoints") else _TEXTS_OR_INTS,
-            )
-            if option == "text" and (len(values) != 1 or not isinstance(values[0], str)):
-                raise MissingError(name)
-            by_option[option] = values[0] if option == "text" else values
-
-    return by_option
-
-
-def _list(
-    descriptor: int, features: dict[bytes, Range], name: str, kinds: tuple[int, ...]
-) -> list[Any]:
-    """Reads the values of a feature, which must be of these kinds.
-
-    The kinds are text (1), fractions (2) and whole numbers (3).
-    """
-    if name.encode() not in features:
-        raise MissingError(name)
-
-    items: list[Any] = []
-    for kind, values in _fields(descriptor, features[name.encode()]):
-        for _, value in _fields(descriptor, values) if isinstance(values, Range) else ():
-            if kind not in kinds:
-                raise MissingError(name)
-            items += (
-                _decoded(name, kind, descriptor, value) if isinstance(value, Range) else [value]
-            )
-    # a varint is unsigned; the highest of its 64 bits is the sign
-    return [item - (item >> 63 << 64) if type(item) is int else item for item in items]
-
-
-def _decoded(name: str, kind: int, descriptor: int, place: Range) -> list[Any]:
-    data = os.pread(descriptor, place.end - place.start, place.start)
-    try:
-        if kind == 1:
-            return [data.decode()]
-        if kind == 2:
-            return [value for (value,) in struct.iter_unpack("<f", data)]
-    except (UnicodeDecodeError, struct.error):
-        raise MissingError(name) from None
-
-    numbers, at = [], 0
-    while at < len(data):
-        value, at = _varint(data, at)
-        numbers.append(value)
-    return numbers
 
 
 def _features(descriptor: int, record: Range) -> Iterator[tuple[bytes, Range]]:

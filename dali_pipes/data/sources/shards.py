@@ -11,7 +11,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from io import BufferedReader
 from itertools import pairwise
@@ -74,7 +73,17 @@ def scan_shards(
 
     Args:
         known: rows of an earlier scan of the same root, without targets.
+
+    Raises:
+        ManifestError: there is no image, or targets are asked of TFRecords.
     """
+    records = [name for name in shards if not name.endswith(b".tar")]
+    if check.targets.named and records:
+        raise ManifestError(
+            f"{os.path.join(os.fsencode(root), records[0]).decode(errors='backslashreplace')}: "
+            "targets are read from tars and tables, not from TFRecords; write such, or leave out "
+            "targets"
+        )
     # the rows of shards that are as they were come from the earlier scan
     tables = _unchanged_rows(known, shards, check) if known is not None and len(known) else {}
     missing = [name for name in shards if name not in tables]
@@ -236,18 +245,17 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
             images.
     """
     file, version = os.fsdecode(shard[0]), shard[1]
-    kind = tar if file.endswith(".tar") else tfrecord
-    if kind == tfrecord:
-        # the boxes in TFRecords are always fractions of width and height
-        check = replace(check, targets=replace(check.targets, box_format="relative_xyxy"))
-
     size, mtime_ns = 0, 0
     try:
         with _open(file, version) as number:
             stat = os.fstat(number)
             # a copy has the time of its version, which some file systems round to seconds
             size, mtime_ns = version if is_remote(file) else (stat.st_size, stat.st_mtime_ns)
-            parts = kind.list_images(number, size, check.targets, check.with_labels)
+            parts = (
+                tar.list_images(number, size, check.targets, check.with_labels)
+                if file.endswith(".tar")
+                else tfrecord.list_images(number, size, check.with_labels)
+            )
             members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
             headers, columns = _target_columns(number, members, headers, check)

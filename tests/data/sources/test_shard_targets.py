@@ -1,4 +1,4 @@
-"""Targets out of tars and TFRecords: what is asked for by name, and what is missing."""
+"""Targets out of tars: what is asked for by name, and what is missing."""
 
 import io
 import json
@@ -6,7 +6,6 @@ import tarfile
 
 import numpy as np
 import pytest
-from later import later
 from make_shards import add
 from PIL import Image
 
@@ -14,8 +13,6 @@ from dali_pipes import ConfigError, Manifest, ManifestError, Targets
 from dali_pipes.data import mask_values
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.shards import remote
-
-tf = later("tensorflow")
 
 
 def encoded(mode="RGB", format="PNG", size=(40, 30), value=0):
@@ -229,89 +226,10 @@ def test_folders_have_no_targets_and_no_scan_of_them_is_cached(tmp_path):
         Manifest.scan(tmp_path, targets=Targets(text=".txt"), cache=tmp_path / "m.arrow")
 
 
-def feature(values):
-    train = tf.train
-    if isinstance(values[0] if values else 0.0, float):
-        return train.Feature(float_list=train.FloatList(value=values))
-    if isinstance(values[0], int):
-        return train.Feature(int64_list=train.Int64List(value=values))
-    return train.Feature(bytes_list=train.BytesList(value=values))
-
-
-def record(**changed):
-    sides = {
-        f"image/object/bbox/{side}": [value, 0.0]
-        for side, value in zip(("xmin", "ymin"), (0.25, 0.5), strict=True)
-    }
-    sides |= {
-        f"image/object/bbox/{side}": [value, 1.0]
-        for side, value in zip(("xmax", "ymax"), (0.5, 1.0), strict=True)
-    }
-    given = {
-        "image/encoded": [encoded(format="JPEG")],
-        **sides,
-        "label": [300, 2],
-        "text": [b"dog", b"cat"],
-    }
-    given |= {"caption": ["ü".encode()], "mask": [encoded("L", value=7)]} | changed
-    features = {name: feature(values) for name, values in given.items() if values is not None}
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
-def test_detection_examples_of_tfrecords(tmp_path):
-    empty = {f"image/object/bbox/{side}": [] for side in ("xmin", "ymin", "xmax", "ymax")} | {
-        "text": [],
-        "label": [],
-    }
-    wrong = [
-        {"image/object/bbox/xmin": None},
-        {"image/object/bbox/xmin": [0.5]},
-        {"caption": [3]},
-        {"caption": [b"\xff"]},
-        {"mask": None},
-    ]
-    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
-        for changed in ({}, empty, *wrong):
-            writer.write(record(**changed))
-    asked = {"boxes": "image/object/bbox", "text": "caption", "mask": "mask"}
-    manifest = scan(tmp_path / "x.tfrecord", **asked, box_labels="text")
-    objects = manifest.take_objects(np.arange(2))
-    assert objects.boxes.tolist() == [
-        [10, 15, 20, 30],
-        [0, 0, 40, 30],
-    ] and objects.counts.tolist() == [2, 0]
-    assert manifest.classes == ["cat", "dog"] and objects.labels.tolist() == [1, 0]
-    assert manifest.take_texts("text", np.arange(2)) == ["ü", "ü"]
-    assert (
-        Image.open(io.BytesIO(Reader().read(manifest.mask_extent(1)).tobytes())).getpixel((0, 0))
-        == 7
-    )
-    lines = [
-        "no image/object/bbox/xmin in this record",
-        "each object needs 4",
-        "no caption",
-        "no caption",
-        "no mask",
-    ]
-    assert [path for path, _ in manifest.problems] == [
-        f"x.tfrecord/{number}" for number in range(2, 7)
-    ]
-    assert all(line in why for (_, why), line in zip(manifest.problems, lines, strict=True))
-    numbered = scan(tmp_path / "x.tfrecord", **asked, box_labels="label")
-    assert (
-        numbered.take_objects(np.arange(1)).labels.tolist() == [300, 2]
-        and len(numbered.classes) == 301
-    )
-
-
-def test_a_negative_label_of_a_tfrecord_is_left_out_and_listed(tmp_path):
-    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
-        writer.write(record(label=[-1, 2]))
-    manifest = scan(tmp_path / "x.tfrecord", boxes="image/object/bbox", box_labels="label")
-    assert [why for _, why in manifest.dropped] == [
-        "object 1: its label is negative (-1); correct it or remove it"
-    ]
-    assert manifest.take_objects(np.arange(1)).labels.tolist() == [2]
+def test_targets_are_not_read_from_tfrecords(tmp_path):
+    (tmp_path / "x.tfrecord").write_bytes(b"")
+    with pytest.raises(ManifestError, match=r"x\.tfrecord: targets are read from tars and tables"):
+        scan(tmp_path, text="caption")
 
 
 @pytest.mark.parametrize(
