@@ -56,9 +56,9 @@ _DOCUMENTS = (
         ".yml",
     ),
     *(
-        # of this package: a cached scan or an index, and the journal of a scan that was killed
+        # of this package: a cached scan or an index, and the lock of a cache
         ".arrow",
-        ".unfinished",
+        ".lock",
         ".toml",
         ".ini",
         ".cfg",

@@ -113,7 +113,7 @@ def map_in_order(
         raise WorkerError(f"a worker process has returned nothing in {patience_s} s") from None
     except BrokenProcessPool:
         why = "a worker process was killed, perhaps because memory ran out"
-        raise WorkerError(f"{why}; start again, and it continues from here") from None
+        raise WorkerError(f"{why}; start again") from None
     finally:
         pool.shutdown(cancel_futures=True)
 

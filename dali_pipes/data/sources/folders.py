@@ -37,7 +37,7 @@ from dali_pipes.data.sources.names.classes import (
 )
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, list_entries, sort_names
-from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, Journal
+from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords
 from dali_pipes.data.sources.rows.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.table.schema import replace_column
@@ -111,7 +111,7 @@ def scan_folder(
             known = earlier.rows(folder.path)  # the class may have another number now
             rows = [replace_column(known, "label", _labels(folder.label, len(known), check))]
         else:
-            rows = list(_rows(folder.images, folder.label, headers, check, earlier.journal))
+            rows = list(_rows(folder.images, folder.label, headers, check))
 
         usable = sum(table_rows["problem"].null_count for table_rows in rows)
         others = sum(map(len, rows)) - usable
@@ -139,16 +139,13 @@ def _are_as_before(folders: list[Folder], earlier: EarlierScan) -> bool:
 
 
 def _rows(
-    images: list[bytes], label: int, headers: Iterator[Header], check: ScanOptions, journal: Journal
+    images: list[bytes], label: int, headers: Iterator[Header], check: ScanOptions
 ) -> Iterator[pa.Table]:
-    # written to the journal chunk by chunk, so that a scan that is killed can go on from there
     size = CHUNK[check.verify]
     for start in range(0, len(images), size):
         paths = images[start : start + size]
         labels = _labels(label, len(paths), check)
-        rows = file_rows(paths, labels, list(islice(headers, len(paths))))
-        journal.add(rows)
-        yield rows
+        yield file_rows(paths, labels, list(islice(headers, len(paths))))
 
 
 def _labels(label: int, images: int, check: ScanOptions) -> pa.Array:

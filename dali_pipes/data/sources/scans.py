@@ -26,7 +26,7 @@ from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.sources.names.listing import list_entries
 from dali_pipes.data.sources.names.patterns import is_pattern
 from dali_pipes.data.sources.reading import finish, note_reading
-from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, Journal
+from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, scanning_into
 from dali_pipes.data.sources.shards import (
     list_shards,
     scan_shards,
@@ -71,7 +71,7 @@ def read_images(
             decompression bombs, which may be exceeded.
         cache: a file such as train.arrow, which all processes of a machine then map and share;
             or .parquet. Images that have not changed since it was written are not read again,
-            and the result is saved there. A scan that was killed continues where it stopped.
+            and the result is saved there.
         unchanged: what shows that an image is the one that was scanned before: "file", its own
             size and modification time; "folder", that of its folder, so that one look at each
             folder is enough. A file that is overwritten in its place does not change its
@@ -153,8 +153,8 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
 
     folders: FolderRecords = {}
     omissions: list[Omission] = []
-    with Journal(cache) as journal:
-        # the journal's lock is held: another scan into this cache has ended, and may have filled it
+    with scanning_into(cache):
+        # the lock is held: another scan into this cache has ended, and may have filled it
         before = _load_cached(cache, check.with_labels) if cache else None
         # a scan of another root does not count, even if the same files are there
         before = before if before and before.root == folder else None
@@ -166,7 +166,7 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
             known = before.table if before else None
             classes, table, omissions = scan_objects(folder, check, known)
         else:
-            earlier = _earlier(before, journal, unchanged)
+            earlier = _earlier(before, unchanged)
             classes, table, folders = scan_folder(folder, entries, check, earlier)
 
         # no folder was touched since the earlier scan
@@ -180,14 +180,13 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
         return before if before and _are_equal(images, before) else _save_cached(images, cache)
 
 
-def _earlier(before: ImageTable | None, journal: Journal, unchanged: str) -> EarlierScan:
+def _earlier(before: ImageTable | None, unchanged: str) -> EarlierScan:
     if before is None:
-        return EarlierScan(None, {}, [], journal, trust=False)
+        return EarlierScan(None, {}, [], trust=False)
     return EarlierScan(
         before.samples.table(),
         before.facts.folders,
         before.classes,
-        journal,
         trust=unchanged == "folder",
     )
 

@@ -1,6 +1,4 @@
-"""What earlier scans of a folder found: `EarlierScan` has the last scan, and `Journal` the rows of
-one that was killed, from which the next scan goes on.
-"""
+"""What the last scan of a folder found, `EarlierScan`, and the lock of its cache."""
 
 import contextlib
 import fcntl
@@ -8,8 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +15,11 @@ from numpy.typing import NDArray
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.sources.rows.files import File
-from dali_pipes.data.table.schema import RULES, SCHEMA, are_wide
+from dali_pipes.data.table.schema import SCHEMA, are_wide
 
 # By path, in the order of the rows: a stamp of the folder's state, the number of usable images,
 # that of the others, and what is left out of the folder.
 FolderRecords = Mapping[str, tuple[int, int, int, list[Omission]]]
-
-
-_RULES = {b"rules": str(RULES).encode()}
 
 
 class _Known(NamedTuple):
@@ -59,13 +53,12 @@ def known_headers(rows: pa.Table, check: ScanOptions) -> dict[bytes, Header]:
 
 
 class EarlierScan:
-    """The images of earlier scans, by folder.
+    """The images of the last scan, by folder.
 
     Args:
         samples: the usable images of the last scan, folder by folder; None: there was none.
         folders: the folders of that scan.
         classes: the classes of that scan.
-        journal: what a scan that was killed had read; this scan adds what it reads.
         trust: whether a folder that was not modified is taken to hold the same images; if not, each
             file is looked at.
 
@@ -80,12 +73,11 @@ class EarlierScan:
         samples: pa.Table | None,
         folders: FolderRecords,
         classes: list[str],
-        journal: "Journal",
         trust: bool,
     ):
         self._samples = SCHEMA.empty_table() if samples is None else samples
         self.classes = classes
-        self.journal, self._trust = journal, trust
+        self._trust = trust
         self.folders: dict[bytes, _Known] = {}
         self.subfolders: dict[bytes, list[bytes]] = defaultdict(list)
 
@@ -117,87 +109,22 @@ class EarlierScan:
         """Returns the files of a folder, each with its header if a check as thorough as this one
         knows it.
         """
-        known: dict[bytes, Header] = {}
-        # the journal comes last, since what it says of a file is newer
-        for rows in [self.rows(folder), *self.journal.tables.get(folder, [])]:
-            known |= known_headers(rows, check)
+        known = known_headers(self.rows(folder), check)
         return ((file, known.get(file)) for file in files)
 
 
-class Journal:
-    """A file of Arrow tables, one after the other, each with rows of one folder.
-
-    A table whose end is missing, since the scan was killed, is cut off. Another scan into the same
-    file waits until this one has ended, and then finds what it has saved. Leaving the block without
-    an error removes the file.
-
-    Args:
-        cache: the file that the scan is saved in; nothing is kept if it is None or cannot be
-            written.
+@contextlib.contextmanager
+def scanning_into(cache: Path | None) -> Iterator[None]:
+    """Another scan into the same cache waits until this one has ended, and then finds what it has
+    saved; None, or a folder that cannot be written: nobody waits.
     """
-
-    def __init__(self, cache: Path | None):
-        self._opened = cache and _locked(cache.with_name(f"{cache.name}.unfinished"))
-        self.tables: dict[bytes, list[pa.Table]] = defaultdict(list)
-
-        if self._opened:
-            self._opened.truncate(self._read(pa.py_buffer(self._opened.read())))
-            self._opened.seek(0, os.SEEK_END)
-
-    def add(self, table: pa.Table) -> None:
-        if not self._opened:
-            return
-
-        try:
-            schema = table.schema.with_metadata(_RULES)
-            with pa.ipc.new_stream(self._opened, schema) as stream:
-                stream.write_table(table.cast(schema))
-            self._opened.flush()  # what is only in this process would be lost if it is killed
-        except OSError:  # the disk is full: the scan goes on without a journal
-            Path(self._opened.name).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                self._opened.close()
-            self._opened = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._opened:
-            # after an error what was read stays for the next scan; an empty file is of no use
-            if not error or not os.fstat(self._opened.fileno()).st_size:
-                Path(self._opened.name).unlink(missing_ok=True)
-            self._opened.close()
-
-    def _read(self, content: pa.Buffer) -> int:
-        """Reads the tables and returns where the last whole one ends, in bytes."""
-        reader, end = pa.BufferReader(content), 0
-        while end < len(content):
-            try:
-                # Arrow does not check by itself what a damaged file says
-                table = pa.ipc.open_stream(reader).read_all()
-                table.validate(full=True)
-
-                if not _is_ours(table.schema):
-                    break  # written by another version
-                self.tables[os.path.split(table["path"][0].as_py())[0]].append(table)
-            except (pa.ArrowException, OSError, KeyError, IndexError, TypeError):
-                break
-            end = reader.tell()
-        return end
-
-
-def _is_ours(schema: pa.Schema) -> bool:
-    """Whether a scan with these rules wrote a table; its images may have labels or none."""
-    known = schema.metadata == _RULES and schema.names == SCHEMA.names
-    return known and all(
-        schema.field(field.name) == field for field in SCHEMA if field.name != "label"
-    )
+    opened = cache and _locked(cache.with_name(f"{cache.name}.lock"))
+    try:
+        yield
+    finally:
+        if opened:
+            Path(opened.name).unlink(missing_ok=True)
+            opened.close()
 
 
 def _locked(file: Path) -> BinaryIO | None:
@@ -208,14 +135,12 @@ def _locked(file: Path) -> BinaryIO | None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            # for appending, which keeps what a scan that was killed has left
-            opened = file.open("a+b")
+            opened = file.open("wb")
             fcntl.lockf(opened, fcntl.LOCK_EX)
 
             # The scan that held the lock may have removed the file before this one got it.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(opened.fileno()), file.stat()):
-                    opened.seek(0)
                     return opened
             opened.close()
     except OSError:
