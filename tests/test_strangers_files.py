@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from made_up_runs import made_result
+from made_up_runs import save_benchmark
 
 import dali_pipes as dp
 from dali_pipes.data.shards.store_requests import request_once
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.files import read_yaml
-from dali_pipes.tools.benchmark.compare import draw
+from dali_pipes.tools.benchmark.page import write_page
 from dali_pipes.training import checkpoint
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.network.build import build_network
@@ -263,14 +263,15 @@ def test_a_saved_configuration_names_no_code(command):
     assert done.returncode == 2 and "an option is NAME=VALUE" in done.stderr
 
 
-def test_a_result_names_no_code():
-    result = json.loads(json.dumps(made_result()))
+def test_a_result_names_no_code(tmp_path):
+    save_benchmark(tmp_path)
+    result = json.loads((tmp_path / "result.json").read_text())
     steps = [{"name": "Augment", "function": "stranger:run"}]
     strangers = {"kind": "TrainTransform", "augment": steps}
     result["work"] |= {"transform": strangers, "loaders": {"torch": strangers, "dali": strangers}}
-    Path("result.json").write_text(json.dumps(result))
-    draw(Path("result.json"), Path("chart.svg"))
-    assert Path("chart.svg").exists()
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    write_page(tmp_path)
+    assert (tmp_path / "report.html").exists()
 
 
 def test_the_state_of_a_loader_names_no_code(thumbnails):

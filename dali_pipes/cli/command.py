@@ -1,7 +1,7 @@
 """The command dali-pipes: finds the job that the first word names, and starts it.
 
 `main` reads the first word, and `start` runs the job: Hydra composes the options of most jobs;
-`compare`, `index` and `diagnose … -- PROGRAM` read their words themselves.
+`index` and `diagnose … -- PROGRAM` read their words themselves.
 """
 
 import difflib

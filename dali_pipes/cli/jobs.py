@@ -17,14 +17,13 @@ from typing import Any
 from rich.console import Console
 
 from dali_pipes.cli.broken_installation import importing
-from dali_pipes.cli.messages import explain_file_error, stop
 from dali_pipes.cli.overrides import expand_home
 from dali_pipes.cli.sweep import job_folder, job_number, search_mode, sweep_folder
 from dali_pipes.data.image_files.headers import VERIFY
 from dali_pipes.errors import ConfigError
 
 # jobs that read their words themselves
-DIRECT = ("compare", "index")
+DIRECT = ("index",)
 
 
 def train(config: Any) -> float | None:
@@ -88,37 +87,6 @@ def benchmark(config: Any) -> None:
         benchmark_users_loader(config, sweep_folder())
     else:
         benchmark(config, sweep_folder())
-
-
-def compare() -> None:
-    """Puts benchmark results of the same work side by side: machines, days, versions.
-
-    Refuses what was not the same work.
-
-    dali-pipes compare runs/benchmark/2026-11-21_10-00-00 /other/machine/result.json
-    dali-pipes compare runs/benchmark/2026-11-21_10-00-00 --chart ratios.svg
-    """
-    from dali_pipes.tools.benchmark.compare import compare as print_comparison
-    from dali_pipes.tools.benchmark.compare import draw
-
-    parser = _make_parser(compare)
-    parser.add_argument(
-        "runs", metavar="RUN", type=_read_path, nargs="+", help="a run's folder, or its result.json"
-    )
-    parser.add_argument(
-        "--chart",
-        metavar="FILE",
-        type=_read_path,
-        help="also an SVG of the first run: each arm's speed against the baseline's",
-    )
-    options = parser.parse_args()
-    print_comparison(options.runs, Console())
-    if options.chart:
-        try:
-            draw(options.runs[0], options.chart)
-        # here, since `_run_direct` does not know the file
-        except OSError as error:
-            stop(explain_file_error(error, str(options.chart)))
 
 
 def scan(config: Any) -> None:
@@ -239,7 +207,6 @@ JOBS: dict[str, Callable[..., Any]] = {
     for job in (
         train,
         benchmark,
-        compare,
         scan,
         index,
         preview,
@@ -248,10 +215,6 @@ JOBS: dict[str, Callable[..., Any]] = {
         doctor,
     )
 }
-
-
-def _read_path(text: str) -> Path:
-    return Path(expand_home(text))
 
 
 def describe(job: Callable[..., Any]) -> str:

@@ -325,7 +325,7 @@ def benchmark(command, image_folder, tmp_path, cache):
 
 
 @pytest.mark.slow
-def test_benchmark(command, benchmark, tmp_path):
+def test_benchmark(benchmark, tmp_path):
     # with Pillow, since with torchvision's decoder all pixels are equal to those of dali_cpu
     torch = ("loaders.torch.num_workers=2", "loaders.torch.decoder=pil")
     done = benchmark("arms=[torch,dali_cpu]", *torch, "loaders.dali_cpu.num_threads=2")
@@ -352,9 +352,6 @@ def test_benchmark(command, benchmark, tmp_path):
     assert "dali_cpu" in page and "$" not in page and "http" not in page
     assert str(folder / "report.html") in done.stderr
     assert_every_key_is_documented(result)
-    for runs in ([folder], [folder, folder / "result.json"]):
-        compared = command("compare", *map(str, runs))
-        assert compared.returncode == 0 and compared.stdout.count("dali_cpu") == len(runs)
 
 
 def assert_every_key_is_documented(result):
@@ -449,12 +446,3 @@ def test_a_sweep_collects_into_one_table(benchmark, tmp_path):
     lines = [line for line in table.splitlines() if "dali_cpu" in line]
     assert [line.split("│")[1].strip() for line in lines] == ["1", "2"]
     assert "loader.num_threads" in table and "2 runs of this sweep" in done.stderr
-
-
-@pytest.mark.parametrize("run", ["/no/such/run", str(REPO / "docs"), str(REPO / "pyproject.toml")])
-def test_compare_refuses_what_is_no_result(command, run):
-    done = command("compare", run)
-    assert done.returncode == 2 and done.stderr.startswith(
-        f"error: {run}: no result of a benchmark"
-    )
-    assert done.stderr.count("\n") == 1

@@ -117,7 +117,7 @@ def test_ctrl_c_ends_a_job_that_hydra_does_not_run_in_one_line(command, monkeypa
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(jobs.JOBS, "compare", interrupt)
+    monkeypatch.setitem(jobs.JOBS, "index", interrupt)
     with pytest.raises(SystemExit) as end:
-        command("compare", "runs/x")
+        command("index", "s3://x")
     assert (end.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")

@@ -42,7 +42,7 @@ def made_result(rate=1000.0, **work):
     hardware = {"cpu": "A CPU", "gpu": None}
     data = {"fingerprint": "abc", "images": 125}
     return {
-        "schema": later("dali_pipes.tools.benchmark.compare").SCHEMA,
+        "schema": later("dali_pipes.tools.benchmark.sweep").SCHEMA,
         "baseline": "torch",
         **found,
         "arms": arms,

@@ -10,7 +10,7 @@ import torch
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.protocol import Trials
 from dali_pipes.system.provenance import gpu_is_simulated, provenance
-from dali_pipes.tools.benchmark.compare import CompareError, load_result
+from dali_pipes.tools.benchmark.sweep import ResultError, load_result
 from dali_pipes.tools.doctor.config import DoctorConfig
 from dali_pipes.tools.doctor.run import all_checks
 
@@ -50,7 +50,7 @@ def test_a_saved_result_is_not_read(tmp_path):
     result = {"schema": 3, "provenance": {"hardware": {"gpu": NAME}}}
     (tmp_path / "result.json").write_text(json.dumps(result))
     with pytest.raises(
-        CompareError,
+        ResultError,
         match=r"measured on NVIDIA H100 80GB HBM3 \(simulated\), whose figures mean nothing",
     ):
         load_result(tmp_path)

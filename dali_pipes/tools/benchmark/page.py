@@ -136,7 +136,7 @@ def _charts(
     """Yields each chart as SVG, with its caption."""
     makers = [arm for arm in measured if _makes_images(result, arm)]
 
-    if others := compared(result):
+    if others := _compared(result):
         yield ratios(result, others), _ratio_caption(result, others)
 
     if measured:
@@ -173,7 +173,7 @@ def _ratio_caption(result: Result, arms: Sequence[str]) -> str:
     return f"{caption}."
 
 
-def compared(result: Result) -> list[str]:
+def _compared(result: Result) -> list[str]:
     """The arms that a chart shows against the baseline: they make images, and were measured."""
     arms = [
         arm

@@ -37,9 +37,9 @@ from dali_pipes.measure.workload import lacks_gpu, to_dict
 from dali_pipes.system.files import make_run_folder
 from dali_pipes.system.progress import track
 from dali_pipes.system.stdout import print_json, save_result, say
-from dali_pipes.tools.benchmark.compare import SCHEMA, collect_sweep
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 from dali_pipes.tools.benchmark.page import write_page
+from dali_pipes.tools.benchmark.sweep import SCHEMA, collect_sweep
 
 Arms = dict[str, LoaderConfig]
 
