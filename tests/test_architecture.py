@@ -32,7 +32,10 @@ LIBRARIES = {
     "fsspec": {"data/shards/store_requests.py"},
     "pycocotools": {"data/outlines.py"},
     "cupy": {"loader/mixing_kernels.py", "tools/doctor/software.py"},
-    "hydra": {f"cli/{name}.py" for name in ("hydra", "conf", "explain", "option_groups", "sweep")},
+    "hydra": {
+        f"cli/{name}.py"
+        for name in ("hydra", "conf", "explain", "named_options", "option_groups", "sweep")
+    },
     "omegaconf": {
         "system/files.py",
         *(
