@@ -1,4 +1,4 @@
-"""What an error of an object store means: whether it may pass, and if not, what a person can do.
+"""What an error of an object store means: whether it may pass, and if not, what is wrong.
 
 Each library has errors of its own, and most libraries are not installed. So errors are recognized
 by the names of their types, by the HTTP status, and by what caused them. `judge` does this for
@@ -11,43 +11,22 @@ import ssl
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_LOGINS = {
-    "s3": (
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; of a public bucket "
-        "set FSSPEC_S3_ANON=true"
-    ),
-    "gs": "run gcloud auth application-default login; of a public bucket set FSSPEC_GS_TOKEN=anon",
-    "hf": "run hf auth login, or set HF_TOKEN",
-    "http": (
-        'write {"http": {"headers": {"Authorization": "Bearer …"}}} into '
-        "~/.config/fsspec/http.json, or download it"
-    ),
-}
-_ALIASES = {"s3a": "s3", "gcs": "gs", "https": "http"}
+_SETTINGS = "docs/object-stores.md has the settings of stores"
 
 # errors by the names of their types
+_NEVER_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError"}  # botocore's
 _NO_CREDENTIALS = {
-    *(
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "CredentialRetrievalError",
-        "NoAuthTokenError",
-        "TokenRetrievalError",
-    ),
+    *("CredentialRetrievalError", "NoAuthTokenError", "TokenRetrievalError"),
     *("SSOError", "SSOTokenLoadError", "UnauthorizedSSOTokenError"),  # botocore's, as those before
     *("DefaultCredentialsError", "RefreshError"),  # google.auth's
     *("ClientAuthenticationError", "CredentialUnavailableError"),  # Azure's
     "LocalTokenNotFoundError",  # Hugging Face's
 }
-_NO_PROFILE = {"ProfileNotFound", "ConfigNotFound", "ConfigParseError", "InvalidConfigError"}
-_BAD_ADDRESS = {
-    "ParamValidationError",
-    "InvalidURL",
-    "UnsupportedProtocol",
-    "InvalidProtocol",
-    "EndpointProviderError",
+_WRONG_SETTINGS = {
+    *("ProfileNotFound", "ConfigNotFound", "ConfigParseError", "InvalidConfigError"),
+    *("ParamValidationError", "InvalidURL", "UnsupportedProtocol", "InvalidProtocol"),
+    *("EndpointProviderError", "OfflineModeIsEnabled"),
 }
-_OFFLINE = {"OfflineModeIsEnabled"}
 
 _MISSING = (404, 410)
 _REFUSED = (401, 402, 403, 407, 451)
@@ -62,7 +41,7 @@ class Fault(NamedTuple):
 
     Attributes:
         attempts: how often such a request is sent in all.
-        words: what is wrong and what to do.
+        words: what is wrong.
         is_missing: there is no such object.
         is_refused: the store does not let this user do it.
         soon: whether the first failure is logged as a warning.
@@ -105,54 +84,27 @@ def shorten(error: BaseException) -> str:
 def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: str) -> Fault | None:
     what = shorten(error)
     names, status = {kind.__name__ for kind in type(error).__mro__}, _status_of(error)
-    scheme = url.split("://")[0]
-    login = _LOGINS.get(
-        _ALIASES.get(scheme, scheme),
-        "give the credentials that its package asks for (docs/object-stores.md)",
-    )
     host = "/".join(url.split("/")[:3])
 
     # what a library finds out before the store answers
-    if names & _NO_PROFILE:
-        return Fault(1, f"{what}; name a profile of ~/.aws/config with AWS_PROFILE, or unset it")
-    if names & {"NoCredentialsError", "PartialCredentialsError"} or (
-        names & _NO_CREDENTIALS and not has_answered
-    ):
-        return Fault(2, f"no credentials ({what}); {login}")
-    if names & _OFFLINE:
-        return Fault(1, f"{what}; unset HF_HUB_OFFLINE, or give a local folder")
-    if names & _BAD_ADDRESS:
-        return Fault(1, f"{what}; correct the URL")
+    if names & _NEVER_CREDENTIALS or (names & _NO_CREDENTIALS and not has_answered):
+        return Fault(2, f"no credentials ({what}); {_SETTINGS}")
+    if names & _WRONG_SETTINGS:
+        return Fault(1, f"{what}; correct the URL or the settings of its store")
     if isinstance(error, NotImplementedError):
-        return Fault(
-            1,
-            (
-                f"its kind of store, {scheme}://, cannot do that ({what}); download it, and give "
-                "the local folder"
-            ),
-        )
+        return Fault(1, f"{host} cannot do that ({what}); download it")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Fault(
-            1,
-            (
-                f"the certificate of {host} is not trusted ({what}); correct the URL, or set "
-                "SSL_CERT_FILE to your CA's"
-            ),
-        )
+        return Fault(1, f"the certificate of {host} is not trusted ({what})")
 
     # what the server says
     if status in _MISSING:
         return Fault(1, is_missing=True)
     if isinstance(error, PermissionError) or status in _REFUSED:
-        return Fault(
-            1, f"no permission ({what}); have the credentials expired? {login}", is_refused=True
-        )
+        return Fault(1, f"no permission ({what}); {_SETTINGS}", is_refused=True)
     if status in _NEVER:
         return Fault(1, f"{host} does not do that ({what})")
     if 400 <= status < 500 and status not in _MAY_PASS and not has_answered:
-        return Fault(
-            2, f"{host} refuses it ({what}); correct the URL, or the settings of the store"
-        )
+        return Fault(2, f"{host} refuses it ({what}); {_SETTINGS}")
 
     # what the network says, as long as the store has not answered
     if isinstance(error, socket.gaierror) and not has_answered:
@@ -160,19 +112,10 @@ def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: st
         what = outermost if what in outermost else f"{outermost}: {what}"
         # with EAI_AGAIN no name server answered, so nothing is known of the name
         if error.errno != socket.EAI_AGAIN:
-            do = "correct the URL or its endpoint, or connect this machine to the network"
-            return Fault(2, f"the name of its host is not known ({what}); {do}")
-        return Fault(
-            _ATTEMPTS_WITHOUT_NETWORK,
-            f"no name can be looked up ({what}); is there a network?",
-            soon=True,
-        )
+            return Fault(2, f"the name of its host is not known ({what})")
+        return Fault(_ATTEMPTS_WITHOUT_NETWORK, f"no name can be looked up ({what})", soon=True)
     if isinstance(error, OSError) and error.errno in _NO_NETWORK and not has_answered:
-        return Fault(
-            _ATTEMPTS_WITHOUT_NETWORK,
-            f"{host} cannot be reached ({what}); is there a network?",
-            soon=True,
-        )
+        return Fault(_ATTEMPTS_WITHOUT_NETWORK, f"{host} cannot be reached ({what})", soon=True)
     return None
 
 

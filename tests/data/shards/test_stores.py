@@ -200,7 +200,7 @@ def caused(error, cause):
 
 
 FOR_GOOD = {
-    "401": (StatusError(401), 1, "no permission (status 401); have the credentials expired?"),
+    "401": (StatusError(401), 1, "no permission (status 401); docs/object-stores.md has"),
     "403": (StatusError(403), 1, "no permission (status 403)"),
     "403 hidden in a missing file": (
         caused(FileNotFoundError("x"), StatusError(403)),
@@ -208,7 +208,7 @@ FOR_GOOD = {
         "no permission (status 403)",
     ),
     "no permission": (PermissionError("Access Denied"), 1, "no permission (Access Denied)"),
-    "400": (StatusError(400), 2, "odd://bucket refuses it (status 400); correct the URL"),
+    "400": (StatusError(400), 2, "odd://bucket refuses it (status 400); docs/obj"),
     "501": (StatusError(501), 1, "odd://bucket does not do that (status 501)"),
     "no credentials": (
         NoCredentialsError("Unable to locate credentials"),
@@ -218,12 +218,12 @@ FOR_GOOD = {
     "Google's": (
         DefaultCredentialsError("not found"),
         2,
-        "no credentials (not found); give the credentials",
+        "no credentials (not found); docs/object-stores.md has",
     ),
     "no profile": (
         ProfileNotFound("The profile (x) could not be found"),
         1,
-        "name a profile of ~/.aws/config with AWS_PROFILE",
+        "The profile (x) could not be found; correct the URL or the settings of its store",
     ),
     "no such name": (
         caused(*name_not_known(-2)),
@@ -233,7 +233,7 @@ FOR_GOOD = {
     "no listing": (
         NotImplementedError("ls"),
         1,
-        "its kind of store, odd://, cannot do that (ls); download it",
+        "odd://bucket cannot do that (ls); download it",
     ),
 }
 
@@ -286,9 +286,7 @@ def test_a_store_that_has_answered_is_asked_ten_times_for_its_name_and_login(odd
 
 def test_without_a_network_the_first_failure_is_told(odd, caplog):
     odd.setattr(Odd, "error", caused(*name_not_known(-3)))
-    with pytest.raises(
-        ManifestError, match=r"no name can be looked up \(.*\); is there a network\?"
-    ):
+    with pytest.raises(ManifestError, match=r"no name can be looked up \("):
         Manifest.open("odd://bucket/train", progress=False)
     assert len(Odd.asked) == 4 and "attempt 1 of 4 failed (Cannot connect to host)" in caplog.text
 
@@ -430,7 +428,11 @@ def test_an_index_is_read_from_a_web_server(manifest, store):
         ({"missing": 200}, "/shard-000009.tar", "its server has no such file"),
         ({"refuse": 401}, "/shard-000000.tar", "no permission (401"),
         ({"refuse": 403}, "", "no permission (403"),
-        ({}, "/shard-000000.tar?download=true", "give the URL without ?download=true"),
+        (
+            {},
+            "/shard-000000.tar?download=true",
+            "after ? is no part of a name; give the URL without it",
+        ),
     ],
 )
 def test_what_a_web_server_cannot_do_is_refused_in_one_line(
@@ -499,15 +501,13 @@ def test_a_forked_process_leaves_the_connections_of_its_parent_alone(store):
         )
 
 
-def test_a_login_by_the_configuration_that_the_error_names(manifest, store, monkeypatch, tmp_path):
+def test_a_login_by_the_configuration_of_fsspec(manifest, store, monkeypatch, tmp_path):
     with web_server(store.parent, login="Bearer x") as (address, _):
         url = f"{address}/{store.name}/shard-000000.tar"
-        with pytest.raises(
-            ManifestError,
-            match=r"no permission .*; .* write (\{.*\}) into ~/.config/fsspec/http.json",
-        ) as caught:
+        with pytest.raises(ManifestError, match=r"no permission .*; docs/object-stores.md has"):
             Manifest.scan(url, progress=False)
-        said = re.search(r"write (\{.*\}) into", str(caught.value))[1]
+        page = Path(__file__).parents[3] / "docs" / "object-stores.md"
+        said = re.search(r"`(\{\"http.*?)`", page.read_text())[1]
         (tmp_path / "http.json").write_text(said.replace("…", "x"))
         configured = {}
         fsspec.config.set_conf_files(tmp_path, configured)  # as fsspec does when it is imported
