@@ -385,7 +385,8 @@ def test_patterns_and_splits_in_s3(tmp_path, cache):
         assert opened("s3://images/patterns/hf/train-*") == ["train-0.parquet", "train-1.parquet"]
         for source in (where, f"{where}/", f"{where}/*.tar"):
             with pytest.raises(
-                ManifestError, match=rf"{where}/train\* \(3 of train\), {where}/val\* \(1 of val\)$"
+                ManifestError,
+                match=r"holds 2 splits.*: 3 of train and 1 of val",
             ):
                 Manifest.open(source, progress=False)
         with pytest.raises(
