@@ -295,7 +295,8 @@ class ImageTable:
 
     def second_extent(self, sample_id: int) -> Extent:
         """Where the second picture of one sample is, which `from_torch` loads."""
-        return Extent(self._file(self.samples[SECOND].text(self._row(sample_id))))
+        sample_id = self._row(sample_id)
+        return Extent(self._file(self.samples[SECOND].text(sample_id)))
 
     @cached_property
     def labels(self) -> NDArray[Any]:
