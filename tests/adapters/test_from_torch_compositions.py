@@ -190,16 +190,17 @@ OPTIONS = {"deadline": None, "suppress_health_check": list(HealthCheck), "derand
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
-@settings(max_examples=10, **OPTIONS)
+@settings(max_examples=50, **OPTIONS)
 @given(**DRAWN)
 def test_some_compositions(files, names, wrapper, defect):
     check(files, names, wrapper, defect)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
