@@ -1,6 +1,8 @@
 """from_torch with two pictures of a sample that one call of torchvision's v2 moves together."""
 
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -268,6 +270,31 @@ def test_what_is_no_such_pair_is_refused_with_what_would_do(folder, case):
     options, why = REFUSED[case]
     with pytest.raises(dp.NotConvertibleError, match=why):
         converted(Pairs(folder, **options))
+
+
+@pytest.mark.slow
+def test_transforms_that_a_program_imports_in_its_first_sample_are_seen(folder):
+    """In a process that has not imported them before."""
+    program = f"""
+import dali_pipes as dp
+from torch.utils.data import DataLoader, Dataset
+
+class Lazy(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        from PIL import Image
+        from torchvision.transforms import v2
+
+        with Image.open(f"{folder}/{{index}}.png") as image:
+            return v2.Compose([v2.Resize((24, 24)), v2.PILToTensor()])(image.convert("RGB"))
+
+new = dp.from_torch(DataLoader(Lazy(), 4), dp.TorchConfig(num_workers=0), device="cpu")
+print([tuple(batch.shape) for batch in new])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[(4, 3, 24, 24), (4, 3, 24, 24)]\n", done.stderr[-1500:]
 
 
 def test_plain_tensors_of_one_file_are_refused_too(folder):

@@ -1,10 +1,10 @@
 """The transforms of libraries, which tell the visit of their thread while they are patched.
 
-Each class of torchvision's, timm's or albumentations' transforms that defines `__call__` or
-`forward` is patched, if the user's program has imported it. A call inside another call is a part of
-that one. torchvision's Compose only calls other transforms, and its Lambda only calls the user's
-function, so they are not steps themselves. Steps of the user's own in a Compose are code like any
-other, until `OwnSteps.are_recorded` says that they tell as well.
+Each class of torchvision's transforms that defines `__call__` or `forward` is patched, and those of
+timm's and albumentations' that the user's program has imported. A call inside another call is a
+part of that one. torchvision's Compose only calls other transforms, and its Lambda only calls the
+user's function, so they are not steps themselves. Steps of the user's own in a Compose are code
+like any other, until `OwnSteps.are_recorded` says that they tell as well.
 """
 
 import operator
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -86,6 +87,8 @@ def steps_patched(own: OwnSteps) -> Iterator[None]:
 
 
 def _classes() -> set[type]:
+    # the program may import it only when it makes its first sample
+    import_module("torchvision.transforms.v2")
     modules = [
         module
         for name, module in list(sys.modules.items())
