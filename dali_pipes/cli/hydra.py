@@ -207,10 +207,9 @@ def _explain(description: str, topic: str, line: CommandLine) -> str:
     Hydra's own --help lists the options of all groups first, whether they are shown or not: ten
     seconds of CPU.
     """
-    flags = [word for word in line.words if word.startswith("--config")]
-    if flags:
-        stop_once(f"--help does not take {flags[0]}; --conf DIR names a folder of configurations")
-    options = [word for word in line.words if not word.startswith("-")]
+    options = [word for word in line.words if word not in ("-m", "--multirun")]
+    if flag := next((word for word in options if word.startswith("-")), None):
+        stop_once(f"--help does not take {flag}, only options and --conf DIR")
     with initialize_config_dir(str(line.users or conf_folder()), version_base="1.3"):
         config = compose(line.job, options, return_hydra_config=True)
         HydraConfig.instance().set_config(config)

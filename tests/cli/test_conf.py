@@ -68,6 +68,14 @@ def test_the_users_files_come_first_and_ours_fill_up(composed, mine, how):
     assert composed("--conf", ".", "sampling=windows").sampling == dp.Windows()
 
 
+@pytest.mark.parametrize("flag", ["--config-dir", "--cfg", "-cd", "-p"])
+def test_help_refuses_flags_that_it_would_not_obey(composed, capsys, flag):
+    with pytest.raises(SystemExit) as end:
+        composed("--help", flag, "job")
+    said = f"error: --help does not take {flag}, only options and --conf DIR\n"
+    assert (end.value.code, capsys.readouterr().err) == (2, said)
+
+
 def test_a_file_that_would_be_merged_with_a_built_in_option_is_refused(composed, mine, capsys):
     with pytest.raises(SystemExit):
         composed("--config-dir", str(mine), "sampling=windows")
