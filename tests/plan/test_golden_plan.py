@@ -106,7 +106,7 @@ def images() -> Manifest:
         "format": ["JPEG"] * IMAGES,
         "decoded": [False] * IMAGES,
         "problem": [None] * IMAGES,
-        "subsampling": ["4:2:0"] * IMAGES,
+        "jpeg": ["4:2:0"] * IMAGES,
         "member": [b""] * IMAGES,
         "offset": [0] * IMAGES,
         "file_bytes": [0] * IMAGES,

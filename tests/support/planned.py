@@ -24,7 +24,7 @@ def labelled(classes) -> Manifest:
         "format": ["JPEG"] * count,
         "decoded": [False] * count,
         "problem": [None] * count,
-        "subsampling": ["4:2:0"] * count,
+        "jpeg": ["4:2:0"] * count,
         "member": [b""] * count,
         "offset": [0] * count,
         "file_bytes": [0] * count,

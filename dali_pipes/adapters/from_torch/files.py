@@ -32,14 +32,15 @@ def find_extremes(manifest: Manifest) -> list[int]:
     # and one of the most frequent size, which a program may take for a special one
     _, first, count = np.unique(manifest.sizes, axis=0, return_index=True, return_counts=True)
     extremes.add(int(first[count.argmax()]))
-    for name in ("format", "subsampling", "orientation"):
+    for name in ("format", "jpeg", "orientation"):
         values = table[name].to_numpy()
         extremes |= {int(np.flatnonzero(values == each)[0]) for each in set(values.tolist())}
 
     # files whose EXIF tag, or whose mode, a program may leave as it is for some of the samples; a
     # file that is no JPEG may be of any mode
-    orientation, subsampling = (table[name].to_numpy() for name in ("orientation", "subsampling"))
-    for rare in (orientation > 1, subsampling == "gray", subsampling == ""):
+    orientation, jpeg = (table[name].to_numpy() for name in ("orientation", "jpeg"))
+    is_gray = np.array([each.startswith("gray") for each in jpeg.tolist()])
+    for rare in (orientation > 1, is_gray, jpeg == ""):
         if len(places := np.flatnonzero(rare)):
             spread = np.linspace(0, len(places) - 1, _OF_RARE).round().astype(int)
             extremes |= set(places[spread].tolist())

@@ -319,7 +319,7 @@ def manifest_of(dataset: Any, count: int) -> Manifest:
     """A manifest with a row for each item, for the order of the plan; it has no images."""
     same: dict[str, Any] = {"label": 0, "height": 1, "width": 1, "orientation": 1}
     same |= {"bytes": 0, "mtime_ns": 0, "offset": 0, "file_bytes": 0, "decoded": False}
-    same |= {"format": "", "subsampling": "", "member": b"", "problem": None}
+    same |= {"format": "", "jpeg": "", "member": b"", "problem": None}
     names = pa.array(map(str, range(count))).cast(SCHEMA.field("path").type)
     columns = [
         names if field.name == "path" else pa.repeat(pa.scalar(same[field.name], field.type), count)

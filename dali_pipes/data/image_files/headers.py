@@ -48,7 +48,7 @@ IMAGE_EXTENSIONS = (
 VERIFY = ("header", "full")
 BITS = (8, 16)
 # sampling factors of luma divided by those of chroma, horizontally and vertically
-_SUBSAMPLINGS = {
+_CHROMA = {
     (1.0, 1.0): "4:4:4",
     (2.0, 1.0): "4:2:2",
     (2.0, 2.0): "4:2:0",
@@ -75,8 +75,8 @@ class Header(NamedTuple):
             which only `ScanOptions.bits` takes.
         decoded: whether the whole image was decoded.
         problem: why the file cannot be used; None: it can.
-        subsampling: the chroma subsampling of a JPEG, such as "4:2:0", or "gray"; "" for other
-            formats.
+        jpeg: how a JPEG is coded, such as "4:2:0" or "4:2:0 progressive" (`_describe_jpeg`); "" for
+            other formats.
     """
 
     bytes: int
@@ -87,7 +87,7 @@ class Header(NamedTuple):
     format: str = ""
     decoded: bool = False
     problem: str | None = None
-    subsampling: str = ""
+    jpeg: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +182,11 @@ def examine(
     if not size:
         return Header(0, mtime_ns, problem="empty file")
 
-    width, height, orientation, format, subsampling = 0, 0, 1, "", ""
+    width, height, orientation, format, jpeg = 0, 0, 1, "", ""
     try:
         with nullcontext() if _is_jpeg(file) else _ignore_warnings():
             image = open_any(file)
-            (width, height), format, subsampling = (
-                image.size,
-                image.format or "",
-                _subsampling(image),
-            )
+            (width, height), format, jpeg = image.size, image.format or "", _describe_jpeg(image)
             orientation = orientation_of(image)
             takes_wide = check.bits == 16 and is_wide(image)
             problem = _find_problem(height, width, format, check.max_pixels)
@@ -236,7 +232,7 @@ def examine(
         format,
         check.verify == "full",
         problem,
-        subsampling,
+        jpeg,
     )
 
 
@@ -257,18 +253,27 @@ def _ignore_warnings() -> Iterator[None]:
         yield
 
 
-def _subsampling(image: Image.Image) -> str:
-    """Returns the chroma subsampling of a JPEG in the usual notation, such as "4:2:0"; "" for other
-    formats.
+def _describe_jpeg(image: Image.Image) -> str:
+    """Returns how a JPEG is coded: its chroma subsampling in the usual notation, such as "4:2:0",
+    or else "CMYK", "other" or "gray"; then " progressive" if it is; "" for other formats.
+
+    A gray JPEG may state sampling factors other than 1 × 1, though they mean nothing in an image of
+    one component: "gray 2x1". NVIDIA's JPEG engine decodes such an image wrongly
+    (docs/gpu-path.md).
     """
     if not isinstance(image, JpegImagePlugin.JpegImageFile):
         return ""
+
     # Pillow has an id, two sampling factors and a quantization table for each component
     (_, wide, high, _), *chroma = image.layer
     if not chroma:
-        return "gray"
-    _, chroma_wide, chroma_high, _ = chroma[0]
-    return _SUBSAMPLINGS.get((wide / chroma_wide, high / chroma_high), "other")
+        colors = "gray" if wide == high == 1 else f"gray {wide}x{high}"
+    elif len(chroma) == 3:
+        colors = "CMYK"
+    else:
+        _, chroma_wide, chroma_high, _ = chroma[0]
+        colors = _CHROMA.get((wide / chroma_wide, high / chroma_high), "other")
+    return colors + " progressive" * ("progressive" in image.info)
 
 
 def _find_wide_problem(image: Any, file: Any, size: int) -> str | None:

@@ -19,19 +19,19 @@ SCHEMA = pa.schema(
         "format": pa.string(),
         "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
-        # of a JPEG's chroma, such as "4:2:0"; empty: another format, or a manifest that had no such
-        # column
-        "subsampling": pa.string(),
+        # how a JPEG is coded, such as "4:2:0" (`Header.jpeg`); empty: another format, or not known
+        "jpeg": pa.string(),
         # name of the image in a file that holds many; empty: the image is the file
         "member": pa.large_binary(),
         "offset": pa.int64(),  # where it begins in that file
         "file_bytes": pa.int64(),  # size of that file
     }
 )
-# the version of the rules that say what is an image, what is a class and how an image is turned
-RULES = 3
+# the version of the rules that say what is an image, what is a class, how an image is turned and
+# how a JPEG is described
+RULES = 4
 # columns that manifests of earlier versions may lack, with the value for an image in its own file
-_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "subsampling": ""}
+_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "jpeg": ""}
 
 
 def cast_columns(table: pa.Table) -> pa.Table:

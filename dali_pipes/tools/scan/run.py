@@ -198,11 +198,10 @@ def _summary(manifest: Manifest) -> Table:
         )
 
         # formats other than JPEG have none
-        chroma = Counter(filter(None, usable["subsampling"].to_pylist()))
-        if chroma:
+        coded = Counter(filter(None, usable["jpeg"].to_pylist()))
+        if coded:
             table.add_row(
-                "chroma subsampling",
-                ", ".join(f"{name} {count:,}" for name, count in chroma.most_common()),
+                "JPEGs", ", ".join(f"{name} {count:,}" for name, count in coded.most_common())
             )
         table.add_row(
             "with an EXIF rotation", f"{int((usable['orientation'].to_numpy() > 1).sum()):,}"

@@ -63,7 +63,7 @@ def large(rows):
     }
     same |= {
         name: pa.repeat(pa.scalar("", SCHEMA.field(name).type), rows)
-        for name in ("format", "member", "subsampling")
+        for name in ("format", "member", "jpeg")
     }
     same |= {
         "width": same["height"],
@@ -213,7 +213,7 @@ def test_what_would_mislead_a_loader_is_refused_as_it_is_taken(
         mapped.verify()
 
 
-@pytest.mark.parametrize("name", ["format", "member", "path", "subsampling"])
+@pytest.mark.parametrize("name", ["format", "member", "path", "jpeg"])
 def test_what_arrow_itself_would_believe_is_checked_as_a_whole(file, name):
     """A text inside a column that begins far outside it: Arrow takes it without looking, and the
     process ends.
@@ -230,7 +230,7 @@ def test_what_arrow_itself_would_believe_is_checked_as_a_whole(file, name):
             LOOK_UPS[look_up](Manifest.load(file))
     with pytest.raises(ManifestError, match="the manifest is damaged"):
         Manifest.load(file).verify()
-    if name != "subsampling":  # no column of filters
+    if name != "jpeg":  # no column of filters
         with pytest.raises(ManifestError, match="the manifest is damaged"):
             Manifest.load(file).filter(f"{name} == 'a'")
 

@@ -97,7 +97,7 @@ def _describe_image(manifest: dp.Manifest, sample_id: int) -> str:
     if manifest.task == "multilabel":
         label = [number for number in label if number >= 0]
     (height, width), turned = manifest.take_sizes(one)[0], manifest.take_orientations(one)[0]
-    kind = " ".join(filter(None, [row["format"], row["subsampling"], row["decoded"] * "decoded"]))
+    kind = " ".join(filter(None, [row["format"], row["jpeg"], row["decoded"] * "decoded"]))
     return (
         f"{manifest.name(sample_id)}: label {label}, {height} high, {width} wide, "
         f"turned {turned}, {kind}, {_describe_content(manifest, sample_id)}"

@@ -19,17 +19,24 @@ from dali_pipes.tools.scan.run import ScanConfig, scan
 EXPECTED = {
     "baseline JPEG 4:2:0": "4:2:0",
     "baseline JPEG 4:4:4": "4:4:4",
-    "progressive JPEG": "4:2:0",
+    "progressive JPEG": "4:2:0 progressive",
     "gray JPEG": "gray",
+    "CMYK JPEG": "CMYK",
     "gray PNG": "",
     "empty file": "",
 }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_chroma_subsampling_is_read_from_the_header(name, tmp_path):
+def test_how_a_jpeg_is_coded_is_read_from_the_header(name, tmp_path):
     ODD[name](tmp_path / "a.jpg")
-    assert read_header(tmp_path / "a.jpg").subsampling == EXPECTED[name]
+    assert read_header(tmp_path / "a.jpg").jpeg == EXPECTED[name]
+
+
+@pytest.mark.parametrize(("subsampling", "factors"), [(0, ""), (1, " 2x1"), (2, " 2x2")])
+def test_the_sampling_factors_of_a_gray_jpeg_are_read(tmp_path, subsampling, factors):
+    Image.new("L", (40, 30)).save(tmp_path / "a.jpg", subsampling=subsampling)
+    assert read_header(tmp_path / "a.jpg").jpeg == "gray" + factors
 
 
 @pytest.fixture
@@ -50,9 +57,7 @@ def test_a_summary_with_problems_by_kind(folder, capsys):
         for line in lines
         if len(cells := [each.strip() for each in re.split("[│┃]", line)[1:-1]]) == 2
     }
-    assert (
-        rows["images"] == "37" and rows["not used"] == "4" and "4:2:0" in rows["chroma subsampling"]
-    )
+    assert rows["images"] == "37" and rows["not used"] == "4" and "4:2:0" in rows["JPEGs"]
     assert rows["empty file"] == "3" and rows["not an image, or its header is broken"] == "1"
     assert sum(line.endswith(": empty file") for line in lines) == 3
 
