@@ -48,7 +48,7 @@ from dali_pipes.data.table.shard_numbers import Shards, number_shards
 from dali_pipes.errors import ManifestError
 from dali_pipes.options import check_arguments
 
-_SAMPLED_SIZES = 100_000  # samples, from which statistics of sizes are taken
+_MOST_SAMPLED = 100_000  # samples, from which statistics of sizes are taken
 # the columns of an `Extent`, in its order
 _PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
 _Numbers = NDArray[np.int64] | int
@@ -323,14 +323,28 @@ class ImageTable:
         """
         return self.take_sizes(np.arange(len(self)))
 
+    def take_jpegs(self, ids: NDArray[np.int64]) -> NDArray[np.bytes_]:
+        """(N,) how each JPEG is coded, such as b"4:2:0 progressive" (`Header.jpeg`); b"" for other
+        formats.
+        """
+        texts = self.samples["jpeg"].matrix(ids)
+        width = texts.shape[1]
+        return texts.view(f"S{width}")[:, 0] if width else np.zeros(len(ids), np.bytes_)
+
     @cached_property
     def some_sizes(self) -> NDArray[np.int64]:
-        """(N, 2) heights and widths in pixels of 100,000 samples at most, spread evenly over all.
+        """(N, 2) heights and widths in pixels of the samples of `some_ids`."""
+        return self.take_sizes(self.some_ids)
 
-        They are enough for statistics.
-        """
+    @property
+    def some_ids(self) -> NDArray[np.int64]:
+        """(N,) 100,000 samples at most, spread evenly over all, which are enough for statistics."""
         # every k-th sample, with k rounded up; a set without samples needs a k too
-        return self.take_sizes(np.arange(0, len(self), -(-len(self) // _SAMPLED_SIZES) or 1))
+        return np.arange(0, len(self), -(-len(self) // _MOST_SAMPLED) or 1)
+
+    def take_bytes(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(N,) sizes of these encoded images."""
+        return self.samples["bytes"].numbers(ids)
 
     @cached_property
     def bytes_each(self) -> NDArray[np.int64]:
@@ -338,7 +352,7 @@ class ImageTable:
 
         It is a copy, as `labels` is.
         """
-        return self.samples["bytes"].numbers(np.arange(len(self)))
+        return self.take_bytes(np.arange(len(self)))
 
     @cached_property
     def bytes_in_all(self) -> int:

@@ -1,11 +1,13 @@
 """Images that are in no manifest, such as those that a data set's own code names item by item."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.reader import Extent, Reader
 
 
@@ -20,12 +22,30 @@ class LooseImages:
         encoded: the bytes of each image in memory, and None for a file.
         sizes: (N, 2) int64 heights and widths in pixels, as stored.
         orientations: (N,) int8, the EXIF orientations, 1 to 8.
+        bytes_each: (N,) int64 sizes of the encoded images.
+        jpegs: (N,) how each JPEG is coded, as `Header.jpeg` has it, in ASCII.
     """
 
     names: list[str]
     encoded: list[bytes | None]
     sizes: NDArray[np.int64]
     orientations: NDArray[np.int8]
+    bytes_each: NDArray[np.int64]
+    jpegs: NDArray[np.bytes_]
+
+    @classmethod
+    def of(
+        cls, names: list[str], encoded: list[bytes | None], headers: Sequence[Header]
+    ) -> "LooseImages":
+        """Images of which these are the headers; one pixel stands for a size that is not known."""
+        return cls(
+            names,
+            encoded,
+            np.array([(each.height or 1, each.width or 1) for each in headers], np.int64),
+            np.array([each.orientation for each in headers], np.int8),
+            np.array([each.bytes for each in headers], np.int64),
+            np.array([each.jpeg.encode() for each in headers], np.bytes_),
+        )
 
     # as of a manifest: nothing belongs to these images besides
     root: ClassVar[str] = "an item"
@@ -54,6 +74,8 @@ class LooseImages:
             [self.encoded[number] for number in each],
             self.sizes[numbers],
             self.orientations[numbers],
+            self.bytes_each[numbers],
+            self.jpegs[numbers],
         )
 
     def name(self, number: int) -> str:
@@ -74,6 +96,14 @@ class LooseImages:
         """(N,) int8, the EXIF orientations, 1 to 8."""
         return self.orientations[numbers]
 
+    def take_bytes(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(N,) sizes of the encoded images."""
+        return self.bytes_each[numbers]
+
+    def take_jpegs(self, numbers: NDArray[np.int64]) -> NDArray[np.bytes_]:
+        """(N,) how each JPEG is coded, such as b"4:2:0"; b"" for other formats."""
+        return self.jpegs[numbers]
+
     @property
     def some_sizes(self) -> NDArray[np.int64]:
         """(N, 2) heights and widths in pixels, for statistics."""
@@ -85,4 +115,11 @@ class LooseImages:
         return False
 
 
-NO_IMAGES = LooseImages([], [], np.zeros((0, 2), np.int64), np.zeros(0, np.int8))
+NO_IMAGES = LooseImages(
+    [],
+    [],
+    np.zeros((0, 2), np.int64),
+    np.zeros(0, np.int8),
+    np.zeros(0, np.int64),
+    np.zeros(0, np.bytes_),
+)

@@ -9,6 +9,7 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.backends.dali.backend import engine_mix
 from dali_pipes.backends.dali.decoding import Decoding
+from dali_pipes.backends.dali.routes import EnginePart, Routes
 from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.resume import OTHER_PIXELS
 
@@ -73,28 +74,32 @@ def test_a_state_from_before_there_was_a_mix_is_resumed(manifest, caplog):
     assert warnings_of(manifest, caplog, state, ENGINE) == []
 
 
+ROUTES = Routes((EnginePart(b"4:2:0", 0, (1,)),), engine_share=1.0)
+
+
 def test_only_the_exact_mix_is_the_same_whatever_the_batch():
     shared, exact, regions = dp.DaliConfig(), dp.DaliConfig(exact=True), Decoding(True, "")
     assert (
-        engine_mix(shared, regions, 256)
-        != engine_mix(shared, regions, 128)
-        != engine_mix(exact, regions, 128)
+        engine_mix(shared, regions, ROUTES, 256)
+        != engine_mix(shared, regions, ROUTES, 128)
+        != engine_mix(exact, regions, Routes(), 128)
     )
-    assert engine_mix(exact, regions, 256) == engine_mix(exact, regions, 128)
-    assert engine_mix(exact, regions, 8) == engine_mix(
-        dp.DaliConfig(hw_decoder_load=0.0), regions, 8
-    )
+    of_exact = engine_mix(exact, regions, Routes(), 256)
+    without = dp.DaliConfig(hw_decoder_load=0.0)
+    assert of_exact == engine_mix(exact, regions, Routes(), 128)
+    assert of_exact == engine_mix(without, regions, Routes(), 8)
 
 
 def test_the_mix_says_all_that_the_pixels_depend_on():
     exact = dp.DaliConfig(exact=True)
     plain = dp.DaliConfig(exact=True, jpeg_fancy_upsampling=False)
     mixes = {
-        engine_mix(config, Decoding(region, ""), 8)
+        engine_mix(config, Decoding(region, ""), routes, 8)
         for config in (exact, plain)
         for region in (True, False)
+        for routes in (Routes(), Routes(cpu_below=5), ROUTES)
     }
-    assert len(mixes) == 4
+    assert len(mixes) == 12
 
 
 def test_regions_that_differ_between_runs_are_not_called_exact():
@@ -102,7 +107,6 @@ def test_regions_that_differ_between_runs_are_not_called_exact():
     (decoding.py).
     """
     config = dp.DaliConfig(decode="force_region", hw_decoder_load=0.0)
-    assert engine_mix(config, Decoding(True, "forced"), 8).endswith("exact")
-    assert engine_mix(config, Decoding(True, "forced", repeats=False), 8).endswith(
-        "hw_decoder_load=0 of 8"
-    )
+    assert engine_mix(config, Decoding(True, "forced"), Routes(), 8).endswith("exact")
+    mix = engine_mix(config, Decoding(True, "forced", repeats=False), Routes(), 8)
+    assert mix.endswith("batches of 8")

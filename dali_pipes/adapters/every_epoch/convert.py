@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch.utils.data import default_collate
 
@@ -266,9 +265,8 @@ def output_of(trace: ItemTrace, transforms: list[Transform], collate: Any) -> Ou
 def images_of_first(trace: ItemTrace) -> LooseImages:
     """The files of the first item's pictures."""
     headers = [header_of(source) for source in trace.opened]
-    return LooseImages(
+    return LooseImages.of(
         [each if isinstance(each, str) else f"{len(each):,} bytes" for each in trace.opened],
         [each if isinstance(each, bytes) else None for each in trace.opened],
-        np.array([(each.height or 1, each.width or 1) for each in headers], np.int64),
-        np.array([each.orientation for each in headers], np.int8),
+        headers,
     )

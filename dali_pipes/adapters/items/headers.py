@@ -3,25 +3,15 @@
 import os
 from functools import lru_cache
 from io import BytesIO
-from typing import NamedTuple
 
-from dali_pipes.data.image_files.headers import describe_os_error, examine, read_header
+from dali_pipes.data.image_files.headers import Header, describe_os_error, examine, read_header
 from dali_pipes.data.reader import PROCESS_ERRNOS, try_twice
 
 # files whose headers a process keeps; each takes about half a KiB
 _KEPT = 2**16
 
 
-class PictureHeader(NamedTuple):
-    """The part of a `Header` that loading a picture takes, which is kept for many files."""
-
-    height: int
-    width: int
-    orientation: int
-    problem: str | None
-
-
-def header_of(source: str | bytes) -> PictureHeader:
+def header_of(source: str | bytes) -> Header:
     """The header of an image file or of an encoded image. What is wrong with it is its `problem`.
 
     That of a file is read again if the file has changed, or after those of very many others. A
@@ -31,23 +21,21 @@ def header_of(source: str | bytes) -> PictureHeader:
         OSError: this process has too many files open, or no memory, which is no file's fault.
     """
     if isinstance(source, bytes):
-        header = examine(BytesIO(source), len(source), 0)
-        return PictureHeader(header.height, header.width, header.orientation, header.problem)
+        return examine(BytesIO(source), len(source), 0)
     try:
         return try_twice(lambda: _read(source))
     except OSError as error:
         if error.errno in PROCESS_ERRNOS:
             raise
-        return PictureHeader(0, 0, 1, describe_os_error(error))
+        return Header(0, 0, problem=describe_os_error(error))
 
 
-def _read(path: str) -> PictureHeader:
+def _read(path: str) -> Header:
     stat = os.stat(path)
     return _read_version(path, stat.st_size, stat.st_mtime_ns)
 
 
 # an OSError is not kept
 @lru_cache(maxsize=_KEPT)
-def _read_version(path: str, size: int, mtime_ns: int) -> PictureHeader:
-    header = read_header(path, raises=True)
-    return PictureHeader(header.height, header.width, header.orientation, header.problem)
+def _read_version(path: str, size: int, mtime_ns: int) -> Header:
+    return read_header(path, raises=True)

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset, get_worker_info
 from dali_pipes.adapters.from_torch.recording.random_states import states_kept
 from dali_pipes.adapters.from_torch.structure import slot
 from dali_pipes.adapters.items.encoded import Encoded
-from dali_pipes.adapters.items.headers import PictureHeader, header_of
+from dali_pipes.adapters.items.headers import header_of
 from dali_pipes.adapters.items.skeletons import (
     collate_skeletons,
     find_difference,
@@ -31,6 +31,7 @@ from dali_pipes.adapters.items.skeletons import (
     rebuild,
 )
 from dali_pipes.adapters.items.transform import ItemPicture, are_alike
+from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.loose_images import NO_IMAGES, LooseImages
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.philox import HIGH, Kind, philox4x32
@@ -97,7 +98,7 @@ class Item(NamedTuple):
     number: int
     skeleton: Any
     encoded: list[Encoded]
-    headers: list[PictureHeader]
+    headers: list[Header]
 
 
 class _NoUsableItem(ConfigError):
@@ -374,12 +375,10 @@ def images_of(items: list[Item]) -> LooseImages:
         for place in range(len(items[0].encoded))
         for item in items
     ]
-    return LooseImages(
+    return LooseImages.of(
         [name_picture(one, number) for one, _, number in each],
         [one.source if isinstance(one.source, bytes) else None for one, _, _ in each],
-        # one pixel for what has no size, in the item that only `load` looks at
-        np.array([(header.height or 1, header.width or 1) for _, header, _ in each], np.int64),
-        np.array([header.orientation for _, header, _ in each], np.int8),
+        [header for _, header, _ in each],
     )
 
 

@@ -120,10 +120,10 @@ def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
 def copy_to_torch_memory(
     batches: Iterator[tuple[Any, Delivery]], dtype: torch.dtype, views: Sequence[int] = (1,)
 ) -> Iterator[Delivery]:
-    """Copies batches from another library's memory on this GPU into PyTorch's memory.
+    """Copies images from another library's memory on this GPU into PyTorch's memory.
 
-    The copy runs on the current stream and casts the images too: one pass over memory, whatever
-    their dtype was.
+    The ids stay where they are. The copy runs on the current stream and casts the images too: one
+    pass over memory, whatever their dtype was.
 
     By DALI's sources (2.2.0 and 2.4.0), its dynamic executor, the default, allocates new memory for
     each batch, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in
@@ -156,9 +156,8 @@ def copy_to_torch_memory(
                 ):
                     being_copied[0][0].synchronize()
                     being_copied.popleft()
-                copy = DecodedBatch.of(
-                    join_groups(batch.groups, views, dtype, copy=True), batch.ids.clone()
-                )
+                images = join_groups(batch.groups, views, dtype, copy=True)
+                copy = DecodedBatch.of(images, batch.ids)
 
                 # blocking: the host sleeps while it waits, and does not spin
                 copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from nvidia.dali import Pipeline, __version__, pipeline_def
 from nvidia.dali.data_node import DataNode
+from nvidia.dali.pipeline import OperatorConcurrency
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from dali_pipes.backends.base import EVERYTHING, WIDE, Backend, DecodedBatch, Delivery
@@ -25,13 +27,25 @@ from dali_pipes.backends.common.finish import Finisher
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
 from dali_pipes.backends.common.read_ahead import ReadAhead
-from dali_pipes.backends.common.transfer import copy_to_torch_memory, join_groups, to_gpu
+from dali_pipes.backends.common.transfer import (
+    copy_to,
+    copy_to_torch_memory,
+    join_groups,
+    to_gpu,
+)
 from dali_pipes.backends.common.wide_pixels import WideImages
 from dali_pipes.backends.dali.augment import lacking, left_to_torch
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
 from dali_pipes.backends.dali.feed import beyond_graph, encoded_stand_in, plan_nodes, planned_inputs
-from dali_pipes.backends.dali.graph import decoder_options, image_graph, region_graph, uses_engine
+from dali_pipes.backends.dali.graph import (
+    Decoders,
+    decoder_options,
+    image_graph,
+    region_graph,
+    routed_decoders,
+)
+from dali_pipes.backends.dali.routes import Routes, choose_routes
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, ConfigError, Mention
@@ -85,6 +99,9 @@ class DaliBackend(Backend):
             self._refuse_wide()
         self._refuse_globals_before()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
+        self._routes: Routes | None = None
+        if on_gpu and isinstance(self._config, DaliConfig):
+            self._routes = choose_routes(self._manifest, self._config)
         self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
         # Python can't run inside of the graph, which ends before what it lacks and before the
         # functions of the user's; nor may functions that draw from generators of the whole process
@@ -192,15 +209,13 @@ class DaliBackend(Backend):
             resizes += "; Pillow decodes and resizes those of 16 bits" * self._manifest.has_wide
             return f"DALI {__version__} on the CPU decodes {self.decoding}{resizes}{rest}"
         load = self._config.engine_load
-        engine = (
-            f"up to {load:.0%} of a batch by the JPEG engine" if load else "none by the JPEG engine"
-        )
-        return f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {engine}{rest}"
+        who = self._routes or f"the JPEG engine up to {load:.0%} of each batch"
+        return f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {who}{rest}"
 
     @property
     def engine_mix(self) -> str | None:
         return (
-            engine_mix(self._config, self.decoding, self._batch_size)
+            engine_mix(self._config, self.decoding, self._routes, self._batch_size)
             if self.device_id is not None
             else None
         )
@@ -282,7 +297,7 @@ class DaliBackend(Backend):
 
         def delivery(output: dict[str, torch.Tensor]) -> Delivery:
             batch = to_batch([output[view] for view in views], output["ids"], self._transform)
-            return self._planned_for(batch, in_work), batch
+            return self._with_plan(batch, in_work)
 
         def decoded() -> Iterator[dict[str, torch.Tensor]]:
             while True:
@@ -325,18 +340,18 @@ class DaliBackend(Backend):
     def _graph_transform(self) -> Transform:
         return self._transform.without_functions() if self._finishes_last else self._transform
 
-    def _planned_for(self, batch: DecodedBatch, in_work: InWork) -> PlannedBatch:
-        """The planned batch of what DALI's graph has just delivered.
+    def _with_plan(self, batch: DecodedBatch, in_work: InWork) -> Delivery:
+        """What DALI's graph has just delivered, with its planned batch, and the ids on the device.
 
-        DALI delivers in order. On the CPU that is checked; on a GPU the host would have to wait for
-        the device to read the ids.
+        DALI delivers in order, which is checked.
         """
         planned = in_work.take_first()
-        if self.device_id is None and batch.ids.tolist() != planned.ids.tolist():
+        if batch.ids.tolist() != planned.ids.tolist():
             raise RuntimeError(
                 f"DALI delivered samples {batch.ids.tolist()} in place of {planned.ids.tolist()}"
             )
-        return planned
+        ids = copy_to(self.own_gpu, batch.ids) if self.own_gpu else batch.ids
+        return planned, DecodedBatch.of(batch.groups, ids)
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         """A pipeline over these planned batches, not yet built.
@@ -350,6 +365,12 @@ class DaliBackend(Backend):
             )
 
         # conditionals are needed where the graph treats samples of one batch differently
+        routes, first = self._routes, None
+        if routes and routes.engine_decoders:
+            # what the first batch gives to the engine decides about all later ones (graph.py)
+            first = next(planned, None)
+            planned = chain([first] if first else [], planned)
+
         augments = not self._resizes_with_torch and any(
             view.augmenter.slots for view in views_of(self._transform)
         )
@@ -360,18 +381,34 @@ class DaliBackend(Backend):
             # warnings are errors, DALI would go on without the conversion, and fail at the `if`.
             unexpected = r"\w+\.__init__ got an unexpected keyword argument"
             warnings.filterwarnings("ignore", unexpected, DeprecationWarning)
+            decoders = self._decoders(first)
+            settings = self._settings
+            if decoders.engines or (routes and routes.cpu_share):
+                # else two decoders of one graph take turns
+                settings["concurrency"] = OperatorConcurrency.FULL
             return _planned_pipeline(
                 self._manifest,
                 self._graph_transform,
-                self._decoder,
+                decoders,
                 self.decoding.region,
                 planned,
                 self._read_ahead,
                 self._resizes_with_torch,
-                enable_conditionals=augments or turns or uses_engine(self._decoder),
-                **self._settings,
+                routes,
+                enable_conditionals=augments or turns or "concurrency" in settings,
+                **settings,
                 **options,
             )
+
+    def _decoders(self, first: PlannedBatch | None) -> Decoders:
+        """The decoders of the graph, of which `first` is the first batch."""
+        if not self._routes:
+            return Decoders(self._decoder)
+        counts = [0] * self._routes.engine_decoders
+        if first:
+            chosen = self._routes.choose(first.images_in(self._manifest), first.ids)
+            counts = [int((chosen == 1 + number).sum()) for number in range(len(counts))]
+        return routed_decoders(self._decoder, self._batch_size, counts)
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -380,7 +417,7 @@ class DaliBackend(Backend):
             "batch_size": self._batch_size,
             "num_threads": self._config.num_threads,
             "device_id": self.device_id,
-            "prefetch_queue_depth": self._config.prefetch_queue_depth,
+            "prefetch_queue_depth": self._config.queue_depth,
         }
 
     @property
@@ -404,7 +441,7 @@ class DaliBackend(Backend):
     def memory_needs(
         cls, config: DaliOptions, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
     ) -> Iterator[Need]:
-        on_gpu, depth = config.decodes_on == "gpu", config.prefetch_queue_depth
+        on_gpu, depth = config.decodes_on == "gpu", config.queue_depth
         text, pixels = pixels_of(transform, batch_size)
 
         # the regions in DALI's queue are left out: their size depends on the draws
@@ -461,17 +498,20 @@ def _decoder_needs(config: DaliOptions) -> Iterator[Need]:
     )
 
 
-def engine_mix(config: DaliOptions, decoding: Decoding, batch_size: int) -> str:
+def engine_mix(
+    config: DaliOptions, decoding: Decoding, routes: Routes | None, batch_size: int
+) -> str:
     """What determines the pixels on a GPU.
 
-    The JPEG engine takes a share of each batch, so the other images of a batch decide whether an
-    image goes there.
+    An image's route does not depend on its batch. But no GPU has shown yet that the JPEG engine
+    makes the same bits of an image in any batch, so its batches are named.
     """
     how = "regions" if decoding.region else "whole images"
     upsampling = "fancy" if config.jpeg_fancy_upsampling else "plain"
+    who = routes.mix if routes else f"hw_decoder_load={config.engine_load:g}"
     is_exact = not config.engine_load and decoding.repeats
-    engine = "exact" if is_exact else f"hw_decoder_load={config.engine_load:g} of {batch_size}"
-    return f"{installed_versions()}, {how}, {upsampling} upsampling, {engine}"
+    batches = "exact" if is_exact else f"batches of {batch_size}"
+    return f"{installed_versions()}, {how}, {upsampling} upsampling, {who}, {batches}"
 
 
 def shut_down(pipeline: Pipeline) -> None:
@@ -527,18 +567,18 @@ def regions_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
 def _planned_pipeline(
     manifest: Manifest,
     transform: Transform,
-    decoder: dict[str, Any],
+    decoders: Decoders,
     region: bool,
     planned: Iterator[PlannedBatch],
     read_ahead: ReadAhead | None,
     only_decodes: bool,
+    routes: Routes | None,
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
-    inputs = planned_inputs(manifest, transform, only_decodes)
+    inputs = planned_inputs(manifest, transform, only_decodes, routes)
     inputs = plan_nodes(manifest, inputs, planned, read_ahead)
 
     if only_decodes:
-        return region_graph(inputs, transform, decoder, region), inputs.number
+        return region_graph(inputs, transform, decoders, region), inputs.number
 
-    ids = inputs.ids if device == "cpu" else inputs.ids.gpu()
-    return *image_graph(inputs, transform, decoder, region, device), ids
+    return *image_graph(inputs, transform, decoders, region, device), inputs.ids

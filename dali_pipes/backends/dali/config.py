@@ -34,9 +34,10 @@ class DaliOptions(LoaderConfig):
         device: "gpu" decodes with nvJPEG and transforms on the GPU, "cpu" does all on the CPU,
             "auto" takes a GPU if there is one.
         num_threads: CPU threads; None: all that this process may use.
-        prefetch_queue_depth: batches in flight.
-        hw_decoder_load: share of a batch that goes to the hardware JPEG engine, GPU only; the best
-            one depends on num_threads. Gray images never go there.
+        prefetch_queue_depth: batches in flight. None: 4 on a GPU, so that training waits less for a
+            slow one, else 2.
+        hw_decoder_load: share of the images that the hardware JPEG engine decodes, GPU only; the
+            best one depends on num_threads.
         exact: does not use the GPU's hardware JPEG engine (hw_decoder_load=0), whose pixels differ
             slightly from those of nvJPEG's CUDA decoder. Then an image has the same pixels bit for
             bit on any number of GPUs, and after a resume.
@@ -62,7 +63,7 @@ class DaliOptions(LoaderConfig):
 
     device: str = option("auto", check_choice, ("auto", "gpu", "cpu"))
     num_threads: int | None = option(None, check_min, 1, MAX_COUNT)
-    prefetch_queue_depth: int = option(2, check_min, 1, MAX_COUNT)
+    prefetch_queue_depth: int | None = option(None, check_min, 1, MAX_COUNT)
     hw_decoder_load: float = option(0.65, check_range, 0, 1)
     exact: bool = False
     decode: str = option("auto", check_choice, DECODE)
@@ -92,6 +93,11 @@ class DaliOptions(LoaderConfig):
         return 0.0 if self.exact else self.hw_decoder_load
 
     @property
+    def queue_depth(self) -> int:
+        """Batches in flight."""
+        return self.prefetch_queue_depth or (4 if self.decodes_on == "gpu" else 2)
+
+    @property
     def needs_gpu(self) -> bool:
         return self.device == "gpu"
 
@@ -115,7 +121,7 @@ class DaliOptions(LoaderConfig):
     def concurrency(self) -> Concurrency:
         # where PyTorch finishes the images, `Finisher` holds one batch more in work
         return Concurrency(
-            self.num_threads or 1, 1, self.prefetch_queue_depth + (1 if self.graph_finishes else 2)
+            self.num_threads or 1, 1, self.queue_depth + (1 if self.graph_finishes else 2)
         )
 
 
@@ -124,6 +130,13 @@ class DaliConfig(DaliOptions):
     """NVIDIA DALI. Options keep DALI's names.
 
     Attributes:
+        hw_decoder_load: share of the images that the hardware JPEG engine decodes at most, GPU
+            only: the largest of those that are coded in one of the ways that its decoders have
+            (docs/gpu-path.md). An image's decoder depends on the image alone.
+        engine_decoders: how many decoders use the engine at the same time, GPU only. Each keeps one
+            more thread busy. None: two if `num_threads` is 8 or more, else one.
+        cpu_share: share of the images that the CPU decodes beside the GPU, GPU only; for hosts with
+            idle cores.
         resize: CPU only. "torch" resizes, crops, flips, augments and normalizes with PyTorch's
             functions for uint8, in `num_threads` threads; "dali" does that in DALI's graph, as on a
             GPU, and is slower (docs/pixels.md).
@@ -131,4 +144,16 @@ class DaliConfig(DaliOptions):
 
     reads_loose_images = True
 
+    # with which the engine and the CUDA decoder were about equally busy, alone and beside training
+    # (docs/gpu-path.md)
+    hw_decoder_load: float = option(0.6, check_range, 0, 1)
+    engine_decoders: int | None = option(None, check_min, 1, 8)
+    cpu_share: float = option(0.0, check_range, 0, 1)
     resize: str = option("torch", check_choice, RESIZE)
+
+    @property
+    def decoders_of_engine(self) -> int:
+        """How many decoders use the JPEG engine at the same time."""
+        if not self.engine_load:
+            return 0
+        return self.engine_decoders or (2 if (self.num_threads or 1) >= 8 else 1)

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 Version = tuple[int, int, int]
 
+# nvjpeg.h: NVJPEG_BACKEND_HARDWARE, and NVJPEG_STATUS_ARCH_MISMATCH
+_ON_ENGINE, _NO_ENGINE = 3, 7
+
 
 @dataclass(frozen=True, slots=True)
 class Versions:
@@ -275,9 +278,25 @@ def _nvimgcodec() -> tuple[Version, int]:
     return (0, 0, 0), 0
 
 
-def _nvjpeg_version(cuda: int) -> Version:
+@lru_cache
+def has_jpeg_engine() -> bool:
+    """Whether the current GPU has a hardware JPEG engine; where that cannot be told, True."""
+    for library in _nvjpeg(_nvimgcodec()[1]):
+        handle = ctypes.c_void_p()
+        status = library.nvjpegCreateEx(_ON_ENGINE, None, None, 0, ctypes.byref(handle))
+        if status == 0:
+            library.nvjpegDestroy(handle)
+        return bool(status != _NO_ENGINE)
+    return True
+
+
+def _nvjpeg(cuda: int) -> Iterator[ctypes.CDLL]:
     name = f"libnvjpeg.so.{cuda}"
-    for library in _libraries(f"nvjpeg/lib/{name}", f"cu{cuda}/lib/{name}", elsewhere=name):
+    return _libraries(f"nvjpeg/lib/{name}", f"cu{cuda}/lib/{name}", elsewhere=name)
+
+
+def _nvjpeg_version(cuda: int) -> Version:
+    for library in _nvjpeg(cuda):
         # 0, 1 and 2 ask for major, minor and patch (libraryPropertyType); a status of 0 is success
         numbers = [ctypes.c_int() for _ in range(3)]
         if not any(

@@ -8,7 +8,7 @@ arrays batch by batch.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from dali_pipes.backends.dali.augment import (
     posterize_masks,
 )
 from dali_pipes.backends.dali.graph import PlanInputs, TurnInputs, ViewInputs, WholeInputs
+from dali_pipes.backends.dali.routes import CPU, Routes
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.augment.operations import AFFINE, CODE, Slot, affine_matrices
 from dali_pipes.plan.augment.policies import Augment
@@ -42,6 +43,7 @@ from dali_pipes.plan.whole.pad import WholePad
 from dali_pipes.plan.whole.resize import WholeResize
 from dali_pipes.plan.whole.warps import WholePerspective
 
+T = TypeVar("T")
 _T = types.DALIDataType
 # DALI's, by the place in `INTERPOLATIONS`
 _NUMBERS = np.array([int(types.INTERP_LINEAR), int(types.INTERP_CUBIC)])
@@ -132,11 +134,19 @@ class _Feed:
 
 @do_not_convert
 def planned_inputs(
-    manifest: Manifest, transform: Transform, only_decodes: bool = False
+    manifest: Manifest,
+    transform: Transform,
+    only_decodes: bool = False,
+    routes: Routes | None = None,
 ) -> PlanInputs[PlanInput]:
-    """The inputs of the image graph; with `only_decodes` those of the region graph only."""
+    """The inputs of the image graph; with `only_decodes` those of the region graph only.
+
+    `routes` says which decoder takes an image; None: there is one decoder.
+    """
     is_upright = transform.exif == "apply"
     inputs = _upright_inputs(manifest) if is_upright else _stored_inputs(manifest)
+    if routes:
+        inputs = _with_routes(inputs, manifest, routes)
     if only_decodes:
         # one for each sample, as all inputs are, though it is the batch's
         return replace(
@@ -151,6 +161,35 @@ def planned_inputs(
         each_view[1:] = [replace(view, resize=None) for view in each_view[1:]]
     ids = PlanInput(_T.INT64, 0, lambda planned: planned.ids)
     return replace(inputs, ids=ids, views=each_view)
+
+
+def _with_routes(
+    inputs: PlanInputs[PlanInput], manifest: Manifest, routes: Routes
+) -> PlanInputs[PlanInput]:
+    """The inputs, and which decoder takes each image."""
+
+    @_once_a_batch
+    def chosen(planned: PlannedBatch) -> NDArray[np.int8]:
+        return routes.choose(planned.images_in(manifest), planned.ids)
+
+    def is_for(route: int) -> PlanInput:
+        return PlanInput(_T.BOOL, 0, lambda planned: chosen(planned) == route)
+
+    engines = [is_for(1 + number) for number in range(routes.engine_decoders)]
+    return replace(inputs, engines=engines, on_cpu=is_for(CPU) if routes.cpu_share else None)
+
+
+def _once_a_batch(function: Callable[[PlannedBatch], T]) -> Callable[[PlannedBatch], T]:
+    """The function, called once for inputs that ask one after the other for the same batch."""
+    last: tuple[PlannedBatch, T] | None = None
+
+    def kept(planned: PlannedBatch) -> T:
+        nonlocal last
+        if (known := last) is None or known[0] is not planned:
+            last = known = (planned, function(planned))
+        return known[1]
+
+    return kept
 
 
 def _stored_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
@@ -229,17 +268,10 @@ def _region_inputs(
 ) -> PlanInputs[PlanInput]:
     """The inputs that say which region of a stored image is decoded."""
 
-    last: tuple[PlannedBatch, _StoredRegion] | None = None
-
+    @_once_a_batch
     def stored(planned: PlannedBatch) -> _StoredRegion:
-        nonlocal last
-        # the three inputs below ask one after the other for the same batch
-        if (known := last) is None or known[0] is not planned:
-            region = region_of(planned)
-            if manifest.has_wide:
-                region = _with_stand_ins(planned, region, manifest)
-            last = known = (planned, region)
-        return known[1]
+        region = region_of(planned)
+        return _with_stand_ins(planned, region, manifest) if manifest.has_wide else region
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
         return np.pad(stored(planned).image, ((0, 0), (0, 1)))

@@ -5,8 +5,9 @@ decodes and turns the image upright; `image_graph` slices, resizes, crops, flips
 augments, normalizes and erases each view of it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
@@ -31,15 +32,11 @@ _FILTERS: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.in
     "bicubic": {"interp_type": types.DALIInterpType.INTERP_CUBIC},
     "nearest-exact": {"interp_type": types.DALIInterpType.INTERP_NN},
 }
+# Decoders are told not to turn an image: they read other EXIF tags than the scan does, and the plan
+# is made from the scan.
+_AS_STORED = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False}
+ON_CPU: dict[str, Any] = _AS_STORED | {"device": "cpu"}
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
-# For a second decoder that gets few images: no buffers are allocated before they are needed.
-_WITHOUT_ENGINE: dict[str, Any] = {
-    "hw_decoder_load": 0.0,
-    "preallocate_height_hint": 0,
-    "preallocate_width_hint": 0,
-    "device_memory_padding": 0,
-    "host_memory_padding": 0,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +54,9 @@ class PlanInputs(Generic[Input]):
     # file has been replaced by a smaller one since the scan.
     anchor: Input
     shape: Input
+    # for each decoder that uses the JPEG engine whether it decodes the image, BOOL scalars
+    engines: list[Input] = field(default_factory=list)
+    on_cpu: Input | None = None  # whether the CPU decodes it, a BOOL scalar; None: it decodes none
     ids: Input | None = None  # of the samples, INT64 scalars; None: not needed
     # of the planned batch, as `InWork` has it, INT64 scalars; None: not needed
     number: Input | None = None
@@ -121,10 +121,23 @@ for _each in (PlanInputs, TurnInputs, WholeInputs, ViewInputs):
     register_dataclass(_each)
 
 
+@dataclass(frozen=True, slots=True)
+class Decoders:
+    """The options of the decoders of a graph, which work at the same time.
+
+    Attributes:
+        main: of the one that decodes what the others do not.
+        engines: of those that use the JPEG engine, one for each of `PlanInputs.engines`.
+    """
+
+    main: dict[str, Any]
+    engines: list[dict[str, Any]] = field(default_factory=list)
+
+
 def image_graph(
     inputs: PlanInputs[DataNode],
     transform: Transform,
-    decoder: dict[str, Any],
+    decoders: Decoders,
     region: bool,
     device: str,
 ) -> tuple[DataNode, ...]:
@@ -134,11 +147,10 @@ def image_graph(
     On a GPU the CPU reads bytes, checks headers, and decodes what nvJPEG leaves to it.
 
     Args:
-        decoder: the decoder's options, as from `decoder_options`.
         region: decode the planned region only, not the whole image.
         device: "cpu" or "gpu".
     """
-    image = region_graph(inputs, transform, decoder, region)
+    image = region_graph(inputs, transform, decoders, region)
     made, resized = [], image
     for place, each in enumerate(views_of(transform)):
         if place == 0 or not transform.shares_resize:
@@ -236,21 +248,16 @@ def _filter(interpolation: str, antialias: bool) -> dict[str, Any]:
 
 
 def region_graph(
-    inputs: PlanInputs[DataNode], transform: Transform, decoder: dict[str, Any], region: bool
+    inputs: PlanInputs[DataNode], transform: Transform, decoders: Decoders, region: bool
 ) -> DataNode:
     """The planned regions, (height, width, C) uint8; arguments as for `image_graph`.
 
-    The pipeline needs conditionals if `inputs.turn` is set, or if the decoder uses the JPEG engine.
-    The decoders are told not to turn an image: they read other EXIF tags than the scan does, and
-    the plan is made from the scan.
+    The pipeline needs conditionals if `inputs.turn` is set, or if there is more than one decoder.
     """
-    # ANY_DATA gives the components as they are stored, so that a gray image has one
-    header = fn.peek_image_shape(
-        inputs.encoded, adjust_orientation=False, image_type=types.DALIImageType.ANY_DATA
-    )
+    header = fn.peek_image_shape(inputs.encoded, adjust_orientation=False)
     encoded = _check_header(inputs.encoded, header, inputs.source)
 
-    stored = _decode(encoded, header, inputs, decoder, region)
+    stored = _decode(encoded, inputs, decoders, region)
     region_of_view = gray(stored) if transform.channels == 1 else stored
     return region_of_view if inputs.turn is None else _upright(region_of_view, inputs.turn)
 
@@ -266,53 +273,55 @@ def gray(image: DataNode) -> DataNode:
     )
 
 
-def uses_engine(decoder: dict[str, Any]) -> bool:
-    """Whether a decoder with these options gives images to the JPEG engine."""
-    return bool(decoder.get("hw_decoder_load"))
-
-
 def _decode(
-    encoded: DataNode,
-    header: DataNode,
-    inputs: PlanInputs[DataNode],
-    decoder: dict[str, Any],
-    region: bool,
+    encoded: DataNode, inputs: PlanInputs[DataNode], decoders: Decoders, region: bool
 ) -> DataNode:
     """The planned regions as they are stored, of images that `_check_header` has let through."""
-    window: tuple[DataNode, ...] = (inputs.anchor, inputs.shape)
-    options: dict[str, Any] = _WINDOW if region else {}
-    decode = fn.decoders.image_slice if region else fn.decoders.image
-    arguments = window if region else ()
+    window = (inputs.anchor, inputs.shape)
+    if inputs.on_cpu is None:
+        return _decode_apart(encoded, inputs.engines, decoders, window, region)
 
-    if uses_engine(decoder):
-        image = _decode_gray_apart(encoded, header, decode, arguments, decoder | options)
+    if inputs.on_cpu:
+        image = fn.decoders.image_slice(encoded, *window, **ON_CPU, **_WINDOW).gpu()
     else:
-        image = decode(encoded, *arguments, **decoder, **options)
-    return image if region else fn.slice(image, *window, **_WINDOW)
+        image = _decode_apart(encoded, inputs.engines, decoders, window, region)
+    return image
 
 
-def _decode_gray_apart(
+def _decode_apart(
     encoded: DataNode,
-    header: DataNode,
+    engines: list[DataNode],
+    decoders: Decoders,
+    window: tuple[DataNode, DataNode],
+    region: bool,
+) -> DataNode:
+    """The planned regions of images that the GPU decodes, each by the decoder of its route."""
+    if region:
+        return _decode_routed(
+            encoded, engines, decoders, partial(fn.decoders.image_slice, **_WINDOW), window
+        )
+    image = _decode_routed(encoded, engines, decoders, fn.decoders.image, ())
+    return fn.slice(image, *window, **_WINDOW)
+
+
+def _decode_routed(
+    encoded: DataNode,
+    engines: list[DataNode],
+    decoders: Decoders,
     decode: Callable[..., DataNode],
     arguments: tuple[DataNode, ...],
-    options: dict[str, Any],
 ) -> DataNode:
-    """Decodes with these arguments and options, but keeps gray images from the JPEG engine.
-
-    A gray JPEG may state a sampling factor other than 1 × 1, though it means nothing in an image of
-    one component. For such an image nvJPEG 12.4 says that the engine can decode it, reports
-    success, and writes nothing: the image is black, or whatever was in the memory before (seen on
-    an H100: docs/gpu-path.md). DALI reports the number of components but not their sampling
-    factors, so all gray images go to the CUDA decoder, which reads them correctly.
-
-    With them go images of one row or one column: DALI finds the least of height, width and
-    components sooner than it cuts out the components.
+    """Decodes with `decode` and these arguments; each image by the first of the engine's decoders
+    that its flag names, or else by the main one.
     """
-    if fn.reductions.min(header, axes=[0]) == 1:
-        image = decode(encoded, *arguments, **(options | _WITHOUT_ENGINE))
+    if not engines:
+        return decode(encoded, *arguments, **decoders.main)
+
+    others = replace(decoders, engines=decoders.engines[1:])
+    if engines[0]:
+        image = decode(encoded, *arguments, **decoders.engines[0])
     else:
-        image = decode(encoded, *arguments, **options)
+        image = _decode_routed(encoded, engines[1:], others, decode, arguments)
     return image
 
 
@@ -325,13 +334,14 @@ def _upright(image: DataNode, inputs: TurnInputs[DataNode]) -> DataNode:
 
 
 def decoder_options(config: DaliOptions, sizes: NDArray[np.int64], device: str) -> dict[str, Any]:
-    """The options of every decoder; `sizes`, (N, 2), are heights and widths of the images."""
-    options: dict[str, Any] = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False}
+    """The options of a decoder that decodes everything; `sizes`, (N, 2), are heights and widths of
+    the images.
+    """
     if device == "cpu":
-        return options | {"device": "cpu"}
+        return ON_CPU
 
     height, width = preallocation(config, sizes)
-    return options | {
+    return _AS_STORED | {
         "device": "mixed",
         "hw_decoder_load": config.engine_load,
         "jpeg_fancy_upsampling": config.jpeg_fancy_upsampling,
@@ -342,6 +352,40 @@ def decoder_options(config: DaliOptions, sizes: NDArray[np.int64], device: str) 
         # by default the decoder pins its threads to the CPUs near the GPU, and `cpus` may list only
         # CPUs of another NUMA node
         "affine": config.cpus in (None, "gpu"),
+    }
+
+
+def routed_decoders(
+    options: dict[str, Any], batch_size: int, first_counts: Sequence[int]
+) -> Decoders:
+    """Decoders for images that have been given to them by their route.
+
+    Args:
+        options: as from `decoder_options`.
+        first_counts: how many images of the first batch each of the engine's decoders gets.
+    """
+    main = options | {"hw_decoder_load": 0.0}
+    return Decoders(main, [_only_engine(options, batch_size, each) for each in first_counts])
+
+
+def _only_engine(options: dict[str, Any], batch_size: int, first_count: int) -> dict[str, Any]:
+    """The options of a decoder that gives all of its images to the JPEG engine.
+
+    Its first batch decides how many images the engine takes as long as the decoder lives: the load
+    times that batch, which may be the small rest of an epoch (nvImageCodec 0.8.0,
+    src/image_generic_codec.h:1111, `assigned_batch_size_`). So the load is such that a whole batch
+    is taken whatever the first one was. Memory is allocated for load × batch_size images of the
+    hinted size (hw_decoder.cpp:531), and so the hint becomes smaller as the load becomes larger.
+    """
+    share = max(first_count, 1) / batch_size
+    height, width = options["preallocate_height_hint"], options["preallocate_width_hint"]
+    return options | {
+        "hw_decoder_load": 1 / share,
+        "preallocate_height_hint": max(1, round(height * share)),
+        "preallocate_width_hint": max(1, round(width * share)),
+        # buffers for images that the engine refuses, which are none; the main decoder has its own
+        "device_memory_padding": 0,
+        "host_memory_padding": 0,
     }
 
 

@@ -102,8 +102,8 @@ class DaliNativeBackend(DaliBackend):
     def explain(self) -> str:
         return f"{super().explain()}; by DALI's own reader and random crop, outside the plan"
 
-    def _planned_for(self, batch: DecodedBatch, in_work: InWork) -> Any:
-        return None
+    def _with_plan(self, batch: DecodedBatch, in_work: InWork) -> Any:
+        return None, batch
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         return _native_pipeline(

@@ -30,13 +30,16 @@ long simulated_count(int what) { return what >= 0 && what < COUNTS ? counts[what
 
 /* ---- Options ---- */
 
-long failure(const char *name, long otherwise) {
-  const char *all = getenv("SIMULATED_GPU_FAIL");
+static long option(const char *variable, const char *name, long otherwise) {
+  const char *all = getenv(variable);
   size_t length = strlen(name);
   for (const char *at = all; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
     if (!strncmp(at, name, length) && at[length] == '=') return strtol(at + length + 1, NULL, 10);
   return otherwise;
 }
+
+long failure(const char *name, long otherwise) { return option("SIMULATED_GPU_FAIL", name, otherwise); }
+long duration(const char *name) { return option("SIMULATED_GPU_TIMES", name, 0); }
 
 static int eager(void) {
   static int found = -1;

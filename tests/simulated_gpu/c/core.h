@@ -79,5 +79,7 @@ long simulated_waited_here(void);
 
 /* A number of SIMULATED_GPU_FAIL, such as 5 of "allocation=5,driver=11040"; `otherwise` if it is not there. */
 long failure(const char *name, long otherwise);
+/* A number of microseconds of SIMULATED_GPU_TIMES; 0 if it is not there. */
+long duration(const char *name);
 /* Says on stderr, once for each name, that a function is not simulated. */
 void say_unsupported(const char *name);

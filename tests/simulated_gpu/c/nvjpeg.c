@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 /* after stdio.h, which it does not include */
 #include <jpeglib.h>
 #include <jerror.h>
@@ -347,9 +348,39 @@ static nvjpegStatus_t deliver(Decoded *decoded, const nvjpegImage_t *to, cudaStr
   return OK;
 }
 
+/* ---- With SIMULATED_GPU_TIMES a decoder sleeps for as long as a device would take, and makes no pixels ---- */
+
+static int is_timed(void) {
+  static int found = -1;
+  if (found < 0) found = getenv("SIMULATED_GPU_TIMES") != NULL;
+  return found;
+}
+
+/* The times are those of 500 x 375 pixels, the most frequent size in ImageNet. */
+static double usual_images(const Jpeg *jpeg) { return jpeg->width * jpeg->height / 187500.0; }
+
+static nvjpegStatus_t sleep_us(double us) {
+  struct timespec left = {(time_t)(us / 1e6), (long)(us * 1e3) % 1000000000L};
+  return nanosleep(&left, NULL), OK;
+}
+
+/* In the caller's thread, as nvJPEG does it. A batch of several subsamplings is slower (docs/gpu-path.md). */
+static nvjpegStatus_t sleep_for_batch(int engine, int batch, const unsigned char *const *data, const size_t *lengths) {
+  double images = 0;
+  int kinds = 0;
+  for (int i = 0; i < batch; i++) {
+    Jpeg jpeg = {0};
+    nvjpegStatus_t status = parse(&jpeg, data[i], lengths[i]);
+    if (status) return status;
+    images += usual_images(&jpeg), kinds |= 1 << (subsampling(&jpeg) + 1);
+  }
+  return sleep_us(images * duration(!engine ? "cuda" : kinds & (kinds - 1) ? "mixed" : "engine"));
+}
+
 /* One image, in three steps: the CUDA decoder. */
 SIMULATED(nvjpegDecodeJpegHost)
 (nvjpegHandle_t handle, nvjpegJpegDecoder_t decoder, nvjpegJpegState_t state, nvjpegDecodeParams_t params, nvjpegJpegStream_t stream) {
+  if (is_timed()) return sleep_us(usual_images((Jpeg *)stream) * duration("cuda"));
   return decode((Jpeg *)stream, (Params *)params, ((Handle *)handle)->fancy, &((State *)state)->decoded);
 }
 SIMULATED(nvjpegDecodeJpegTransferToDevice)
@@ -357,8 +388,9 @@ SIMULATED(nvjpegDecodeJpegTransferToDevice)
 SIMULATED(nvjpegDecodeJpegDevice)
 (nvjpegHandle_t handle, nvjpegJpegDecoder_t decoder, nvjpegJpegState_t state, nvjpegImage_t *to, cudaStream_t stream) {
   State *each = (State *)state;
-  if (!each->decoded.pixels) return NVJPEG_STATUS_INVALID_PARAMETER;
+  if (!is_timed() && !each->decoded.pixels) return NVJPEG_STATUS_INVALID_PARAMETER;
   count_one(JPEG_CUDA, 1);
+  if (is_timed()) return OK;
   return deliver(&each->decoded, to, stream);
 }
 SIMULATED(nvjpegDecodeJpeg)
@@ -382,6 +414,7 @@ SIMULATED(nvjpegDecodeBatchedEx)
  nvjpegDecodeParams_t *params, cudaStream_t stream) {
   State *each = (State *)state;
   count_one(((Handle *)handle)->engine ? JPEG_ENGINE : JPEG_CUDA, each->batch);
+  if (is_timed()) return sleep_for_batch(((Handle *)handle)->engine, each->batch, data, lengths);
   for (int i = 0; i < each->batch; i++) {
     Jpeg jpeg = {0};
     Decoded decoded = {0};
