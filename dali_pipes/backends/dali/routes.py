@@ -13,7 +13,8 @@ decoder of its own in the graph (graph.py), and all of them run at the same time
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, islice
+from itertools import count as count_from
 from typing import NamedTuple
 
 import numpy as np
@@ -177,25 +178,23 @@ def _choose_parts(
     codings = [coded for coded, found in by_coding.items() if len(found)]
     threads = config.num_threads or 1
 
-    best: tuple[float, tuple[EnginePart, ...]] = (np.inf, ())
+    soonest: float = np.inf
+    best: dict[bytes, tuple[int, int]] = {}  # how many images, for how many decoders
     for choice in combinations_with_replacement(codings, config.decoders_of_engine):
         counts = _share_out(of_engine, choice, by_coding)
-        # pixels are what the sizes are first; the engine's decoders, and then the CUDA decoder
+        # pixels are what the sizes are first; those of the engine's decoders, and of the CUDA one
         pixels = {coded: (by_coding[coded][:count] >> 32).sum() for coded, count in counts.items()}
         slowest = max(pixels[coded] / choice.count(coded) for coded in counts)
         others = ((sizes >> 32).sum() - sum(pixels.values())) * _CUDA_TIMES / threads
-        if max(slowest, others) < best[0]:
-            parts = [
-                EnginePart(
-                    coded,
-                    int(by_coding[coded][count - 1]),
-                    tuple(1 + at for at, each in enumerate(choice) if each == coded),
-                )
-                for coded, count in counts.items()
-                if count
-            ]
-            best = max(slowest, others), tuple(parts)
-    return best[1]
+        if max(slowest, others) < soonest:
+            soonest = max(slowest, others)
+            best = {coded: (count, choice.count(coded)) for coded, count in counts.items() if count}
+
+    parts, numbers = [], count_from(1)
+    for coded, (count, decoders) in best.items():
+        least = int(by_coding[coded][count - 1])
+        parts.append(EnginePart(coded, least, tuple(islice(numbers, decoders))))
+    return tuple(parts)
 
 
 def _share_out(

@@ -46,11 +46,6 @@ SETS = {  # name: (times, batch size, how image number n is made of the sample; 
         256,
         lambda image, n: image.save(subsampling=2, progressive=n % 5 == 0),
     ),
-    "half PNG": (
-        ALONE,
-        256,
-        lambda image, n: image.save(subsampling=2) if n % 2 else image.save_png(),
-    ),
 }
 ROUTED = {"routed, one engine decoder": 1, "routed": 2, "routed, three engine decoders": 3}
 ARMS = ["NVIDIA's", "one decoder", *ROUTED, "two pipelines"]
@@ -72,9 +67,6 @@ class Photo:
     def save(self, **options):
         options = {} if self.image.mode == "L" else options
         self.image.save(self.to, "JPEG", quality=90, **options)
-
-    def save_png(self):
-        self.image.save(self.to, "PNG", compress_level=1)
 
 
 def make_set(images, make, folder):
@@ -102,11 +94,7 @@ def serve():
 
     def planned(manifest, transform, size, part=0, parts=1):
         plan = dp.Plan(manifest, transform, size, seed=0, last_batch="pad")
-        epochs = (
-            plan.iter_from(epoch=epoch) if epoch else plan.iter_from()
-            for epoch in itertools.count()
-        )
-        return itertools.islice(itertools.chain.from_iterable(epochs), part, None, parts)
+        return itertools.islice(plan.iter_from(), part, None, parts)
 
     def start(arm, images, size):
         manifest = dp.Manifest.scan(images, progress=False)

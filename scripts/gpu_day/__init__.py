@@ -1,0 +1,1 @@
+"""The day on which a GPU is lent; docs/gpu-check.md."""
