@@ -25,7 +25,7 @@ CONTRACTS=(
 )
 # Likewise, of what runs on a GPU: minutes.
 SIMULATED_CONTRACTS=(
-  tests/gpu/test_{streams,lifetimes,transfer,waiting,exact,mixing,running_graph}_on_gpu.py tests/backends/test_contract.py
+  tests/gpu/test_{streams,lifetimes,transfer,waiting,exact,mixing,running_graph,routes}_on_gpu.py tests/backends/test_contract.py
   -k "not kernels_make"
 )
 VARIANTS=(cu13 dali24 python3.12 python3.13)  # those that only a release tries; `all` has newest

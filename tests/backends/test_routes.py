@@ -150,7 +150,8 @@ def test_a_gpu_without_an_engine(monkeypatch):
 
 
 def test_images_that_come_one_after_the_other():
-    _, found = chosen(loose(["4:2:0", "4:4:4", "", "gray"] * 5), num_threads=8)
+    routes, found = chosen(loose(["4:2:0", "4:4:4", "", "gray"] * 5), num_threads=8)
+    assert str(routes).startswith("the JPEG engine all that are coded alike (decoders: 4:2:0 × 2)")
     assert found.tolist() == [1, 0, 0, 0, 2, 0, 0, 0] * 2 + [1, 0, 0, 0]
     with pytest.raises(dp.ConfigError, match=r"takes cpu_share only for images .* leave it at 0"):
         chosen(loose(["4:2:0"]), cpu_share=0.1)

@@ -81,6 +81,30 @@ def test_a_resume_on_another_number_of_ranks_goes_on_bit_for_bit(
     assert OTHER_PIXELS not in caplog.text
 
 
+def pixels_by_id(manifest, config, batch_size):
+    options = {"transform": TRANSFORM, "batch_size": batch_size, "shuffle": False}
+    with dp.build_loader(manifest, config, **options, last_batch="partial", seed=0) as loader:
+        batches = [(batch.ids.tolist(), batch.images.cpu()) for batch in loader]
+    return {
+        number: image for ids, images in batches for number, image in zip(ids, images, strict=True)
+    }
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.gpu_pixels
+@pytest.mark.parametrize("engine_decoders", [1, 2])
+def test_the_engine_makes_the_same_bits_in_any_batch(real_manifest, engine_decoders):
+    """An image's decoder depends on the image alone (routes.py). Once this has passed on a GPU,
+    exact=true can keep the JPEG engine, and a state need not name its batch size.
+    """
+    config = dp.DaliConfig(device="gpu", hw_decoder_load=1.0, engine_decoders=engine_decoders)
+    (first, *others) = (pixels_by_id(real_manifest, config, size) for size in (16, 16, 5))
+    for other in others:
+        assert other.keys() == first.keys()
+        differ = [number for number in first if not torch.equal(first[number], other[number])]
+        assert not differ, f"{len(differ)} of {len(first)} images have other bits: {differ[:10]}"
+
+
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize(
     ("config", "count"),
@@ -94,4 +118,4 @@ def test_where_the_bits_may_differ_a_resume_warns(real_manifest, caplog, config,
     first = ranks(real_manifest, config, count)[0]
     with first, caplog.at_level(logging.WARNING):
         first.load_state_dict(state)
-    assert f"{OTHER_PIXELS}: " in caplog.text and f"of {GLOBAL_BATCH} before" in caplog.text
+    assert f"{OTHER_PIXELS}: " in caplog.text and f"batches of {GLOBAL_BATCH} before" in caplog.text

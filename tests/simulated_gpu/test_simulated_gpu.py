@@ -385,3 +385,26 @@ print(ctypes.CDLL("libcuda.so.1").simulated_count(6))
     out, errors = run(program, SIMULATED_GPU_FAIL="architecture=40")
     assert int(out) > 0 and "not compiled for an architecture of 40" in errors, errors
     assert run(program)[0] == "0"
+
+
+LOAD_ALL = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import dali_pipes as dp
+manifest = dp.Manifest.scan(sys.argv[1], progress=False)
+options = {"transform": dp.EvalTransform(size=32, resize=32), "batch_size": 8, "shuffle": False}
+with dp.build_loader(manifest, dp.DaliConfig(device="gpu"), **options) as loader:
+    ids = [number for batch in loader for number in batch.ids.tolist()]
+    print(ids == list(range(len(manifest))), loader.explain())
+from tests.simulated_gpu.device import count
+print(count("jpeg_engine") > 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engines", "said"), [(0, "none (this GPU has none)"), (1, "60%")])
+def test_a_loader_uses_the_jpeg_engines_that_there_are(image_folder, engines, said):
+    out, errors = run(LOAD_ALL, str(image_folder), SIMULATED_GPU_FAIL=f"engines={engines}")
+    loaded, used = out.splitlines()[-2:] if out else ("", "")
+    assert loaded.startswith("True") and f"the JPEG engine {said}" in loaded, out + errors
+    assert used == str(bool(engines))

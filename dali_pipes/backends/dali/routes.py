@@ -62,13 +62,14 @@ class Routes:
         engine: the images that the engine decodes.
         cpu_below: an image that the engine does not decode and that is smaller than this, as from
             `_sizes_of`, is decoded by the CPU.
-        engine_share, cpu_share: the shares of all images that these come to, about.
+        engine_share, cpu_share: the shares of all images that these come to, about; None: not
+            known.
         why_no_engine: why the engine gets none.
     """
 
     engine: tuple[EnginePart, ...] = ()
     cpu_below: int = 0
-    engine_share: float = 0.0
+    engine_share: float | None = 0.0
     cpu_share: float = 0.0
     why_no_engine: str = ""
 
@@ -91,13 +92,15 @@ class Routes:
         return routes
 
     def __str__(self) -> str:
-        engine = f"the JPEG engine none ({self.why_no_engine})"
-        if self.engine:
-            parts = [
-                f"{part.coded.decode()}{f' × {len(part.decoders)}' * (len(part.decoders) > 1)}"
-                for part in self.engine
-            ]
-            engine = f"the JPEG engine {self.engine_share:.0%} (decoders: {', '.join(parts)})"
+        parts = ", ".join(
+            f"{part.coded.decode()}{f' × {len(part.decoders)}' * (len(part.decoders) > 1)}"
+            for part in self.engine
+        )
+        if self.engine_share is None:
+            return f"the JPEG engine all that are coded alike (decoders: {parts}), CUDA the others"
+
+        engine = f"the JPEG engine {self.engine_share:.0%} (decoders: {parts})"
+        engine = engine if parts else f"the JPEG engine none ({self.why_no_engine})"
         cuda = f"the CUDA decoder {1 - self.engine_share - self.cpu_share:.0%} of the images"
         return f"{cuda}, {engine}{f', the CPU {self.cpu_share:.0%}' * (self.cpu_share > 0)}"
 
@@ -149,7 +152,7 @@ def _choose_for_loose(config: DaliConfig) -> Routes:
         return Routes(why_no_engine=why)
     # 4:2:0 is how most cameras and programs code a JPEG
     decoders = tuple(range(1, 1 + config.decoders_of_engine))
-    return Routes((EnginePart(b"4:2:0", 0, decoders),), engine_share=1.0)
+    return Routes((EnginePart(b"4:2:0", 0, decoders),), engine_share=None)
 
 
 def _why_no_engine(config: DaliConfig) -> str:

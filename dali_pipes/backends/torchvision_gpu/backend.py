@@ -158,7 +158,7 @@ class TorchvisionGpuBackend(Backend):
 def _is_for_nvjpeg(encoded: np.ndarray) -> bool:
     """Whether these bytes are a JPEG in color.
 
-    nvJPEG's engine may write nothing for a gray one (dali/graph.py, `_decode_gray_apart`). The
+    nvJPEG's engine may write nothing for a gray one (dali/routes.py). The
     number of components is in the header of the frame (ITU-T T.81, B.2.2).
     """
     content = encoded.data
