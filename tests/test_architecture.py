@@ -289,7 +289,7 @@ def test_scripts_are_for_a_checkout():
     """What a user runs is a job of dali-pipes."""
     shell = {f"{name}.sh" for name in ("setup", "quickstart", "test", "lock", "gpu_check")}
     scripts = {each.name for each in (PACKAGE.parent / "scripts").iterdir()} - {"__pycache__"}
-    assert scripts == {*shell, "gpu_check", "container"}
+    assert scripts == {*shell, "gpu_check", "gpu_day", "container"}
 
 
 def test_the_table_of_contents_is_complete():

@@ -22,6 +22,7 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
 from dali_pipes.backends.torch.config import TorchConfig
+from dali_pipes.measure.arms.native import DaliNativeConfig
 from dali_pipes.measure.consumers import Touch
 from dali_pipes.measure.trial import gpu_uuid, measure_span, repeat_epochs, whole_bursts
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
@@ -228,14 +229,20 @@ def _around_the_best(found: list[Cell], regions: Collection[bool]) -> Iterator[C
     yield from _changed(_best(found, "DaliConfig", False), by_load)
 
     for fancy in (True, False):
-        yield from _changed(
-            _best(found, "DaliConfig", fancy), [{"kind": "DaliNativeConfig", "resize": "dali"}]
-        )
+        if best := _best(found, "DaliConfig", fancy):
+            yield {"loader": _native_like(best["loader"]), "batch_size": best["batch_size"]}
         yield from _changed(_best(found, "DaliNativeConfig", fancy), by_load)
 
     if best := _best(found, "DaliConfig", True):
         for dtype in ("bf16", "fp32"):
             yield {"loader": best["loader"], "batch_size": best["batch_size"], "dtype": dtype}
+
+
+def _native_like(loader: dict[str, Any]) -> dict[str, Any]:
+    """NVIDIA's own graph with these settings, but with DALI's share of the engine."""
+    usual = to_dict(DaliNativeConfig())
+    kept = {name: value for name, value in loader.items() if name in usual}
+    return usual | kept | {name: usual[name] for name in ("kind", "resize", "hw_decoder_load")}
 
 
 def _changed(cell: Cell | None, changes: list[Change]) -> Iterator[Cell]:

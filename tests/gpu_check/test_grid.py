@@ -44,7 +44,7 @@ ROWS = [
 ]
 DEFAULT = {
     "num_threads": None,
-    "hw_decoder_load": 0.65,
+    "hw_decoder_load": None,
     "decode": "auto",
     "hybrid_huffman_threshold": 1_000_000,
 }
@@ -151,7 +151,7 @@ def test_one_setting_at_a_time_around_the_best(made_up_gpu):
         for each in found
         if each["loader"]["kind"] == "DaliConfig" and each["loader"]["jpeg_fancy_upsampling"]
     ]
-    assert {each["hw_decoder_load"] for each in planned} == {0, 0.3, 0.65, 1}
+    assert {each["hw_decoder_load"] for each in planned} == {None, 0, 0.3, 1}
     assert {each["hybrid_huffman_threshold"] for each in planned} == {1_000_000, 300_000, 1}
     assert {
         (each["preallocate_width_hint"], each["preallocate_height_hint"]) for each in planned

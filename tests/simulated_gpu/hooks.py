@@ -31,7 +31,11 @@ def install(built: Path) -> None:
         "torchvision": load("torchvision.libs/libcudart.*", "torchvision.libs/libnvjpeg.*"),
     }
     nvimgcodec = load(
-        "nvidia/nvimgcodec/libnvimgcodec.so*", "nvidia/nvimgcodec/extensions/libnv*_ext.so*"
+        "nvidia/nvimgcodec/libnvimgcodec.so*",
+        "nvidia/nvimgcodec/extensions/libnv*_ext.so*",
+        # which dali_pipes asks whether there is a JPEG engine
+        "nvidia/nvjpeg/lib/libnvjpeg.so.*",
+        "nvidia/cu*/lib/libnvjpeg.so.*",
     )
     after = {
         "torch": use_cpu_kernels,

@@ -30,7 +30,7 @@ REAL = {
     "cudaRuntimeGetVersion",
 }
 OURS = re.compile(
-    r"/(nvidia/(dali|nvimgcodec)|cupy_backends|torchvision\.libs|nvidia/(cuda_runtime|cu\d+)/lib/libcudart)"
+    r"/(nvidia/(dali|nvimgcodec)|cupy_backends|torchvision\.libs|nvidia/(cuda_runtime|nvjpeg|cu\d+)/lib/lib(cudart|nvjpeg))"
 )
 JUMP = b"\xff\x25\x00\x00\x00\x00"  # jmp [rip]; the address follows
 PAGE = mmap.PAGESIZE

@@ -17,6 +17,7 @@ from dali_pipes.system.cpus import parse_cpus
 
 DECODE = ("auto", "region", "whole", "probe", "force_region")
 RESIZE = ("torch", "dali")
+USUAL_LOAD = 0.6  # what a balance of the decoders comes to, about
 
 
 def _check_cpus(option: str, value: str | None) -> None:
@@ -64,7 +65,7 @@ class DaliOptions(LoaderConfig):
     device: str = option("auto", check_choice, ("auto", "gpu", "cpu"))
     num_threads: int | None = option(None, check_min, 1, MAX_COUNT)
     prefetch_queue_depth: int | None = option(None, check_min, 1, MAX_COUNT)
-    hw_decoder_load: float = option(0.65, check_range, 0, 1)
+    hw_decoder_load: float | None = option(0.65, check_range, 0, 1)
     exact: bool = False
     decode: str = option("auto", check_choice, DECODE)
     # DALI's own default is off; on, chroma is upsampled as on a CPU (docs/pixels.md)
@@ -89,8 +90,9 @@ class DaliOptions(LoaderConfig):
 
     @property
     def engine_load(self) -> float:
-        """The share of a batch that goes to the hardware JPEG engine."""
-        return 0.0 if self.exact else self.hw_decoder_load
+        """The share of the images that goes to the hardware JPEG engine, about."""
+        usual = USUAL_LOAD if self.hw_decoder_load is None else self.hw_decoder_load
+        return 0.0 if self.exact else usual
 
     @property
     def queue_depth(self) -> int:
@@ -132,7 +134,8 @@ class DaliConfig(DaliOptions):
     Attributes:
         hw_decoder_load: share of the images that the hardware JPEG engine decodes at most, GPU
             only: the largest of those that are coded in one of the ways that its decoders have
-            (docs/gpu-path.md). An image's decoder depends on the image alone.
+            (docs/gpu-path.md). An image's decoder depends on the image alone. None: so many that
+            the engine and the CUDA decoder should be ready at the same time.
         engine_decoders: how many decoders use the engine at the same time, GPU only. Each keeps one
             more thread busy. None: two if `num_threads` is 8 or more, else one.
         cpu_share: share of the images that the CPU decodes beside the GPU, GPU only; for hosts with
@@ -144,9 +147,7 @@ class DaliConfig(DaliOptions):
 
     reads_loose_images = True
 
-    # with which the engine and the CUDA decoder were about equally busy, alone and beside training
-    # (docs/gpu-path.md)
-    hw_decoder_load: float = option(0.6, check_range, 0, 1)
+    hw_decoder_load: float | None = option(None, check_range, 0, 1)
     engine_decoders: int | None = option(None, check_min, 1, 8)
     cpu_share: float = option(0.0, check_range, 0, 1)
     resize: str = option("torch", check_choice, RESIZE)

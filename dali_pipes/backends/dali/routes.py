@@ -13,7 +13,7 @@ decoder of its own in the graph (graph.py), and all of them run at the same time
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, islice
+from itertools import combinations_with_replacement, islice, product
 from itertools import count as count_from
 from typing import NamedTuple
 
@@ -35,9 +35,12 @@ CUDA, CPU = 0, -1
 ENGINE_DECODES = (b"4:2:0", b"4:4:4", b"4:2:2", b"4:4:0", b"gray")
 
 # How many times as long as one of the engine's decoders a thread of the CUDA decoder takes for a
-# pixel, about: 1 ms for images of 288,000 pixels against 65 µs for 194,000, on an H200 without
-# training (docs/gpu-path.md).
-_CUDA_TIMES = 10
+# pixel: on an H200 10 times without training (1 ms for images of 288,000 pixels against 65 µs for
+# 194,000) and 5 times beside it (docs/gpu-path.md).
+_CUDA_TIMES = 7
+
+# shares of the engine of which the best is taken if none is asked for
+_LOADS = tuple(load / 100 for load in range(30, 95, 5))
 
 
 class EnginePart(NamedTuple):
@@ -114,7 +117,8 @@ class Routes:
 def choose_routes(images: Manifest | LooseImages, config: DaliConfig) -> Routes:
     """The rule for a data set: the engine decodes `hw_decoder_load` of its images, the largest of
     each coding, unless fewer are coded in a way that one of its decoders has; the CPU decodes the
-    smallest of the others.
+    smallest of the others. Where that share is left open, it is the one by which a batch should be
+    ready first.
 
     Raises:
         ChoiceError: `cpu_share` for images of which nobody knows what will come.
@@ -170,32 +174,36 @@ def _sizes_of(images: Manifest | LooseImages, ids: NDArray[np.int64]) -> NDArray
 def _choose_parts(
     sizes: NDArray[np.int64], jpegs: NDArray[np.bytes_], config: DaliConfig
 ) -> tuple[EnginePart, ...]:
-    """The parts for images like these: of all ways to give the engine's decoders a coding each, the
-    one by which a batch should be ready first.
+    """The parts for images like these: of all ways to give the engine's decoders a coding each, and
+    of all shares, those by which a batch should be ready first.
 
     Every batch of a decoder has one coding. Where one coding is much more frequent than the others,
     several decoders have the same.
     """
-    of_engine = round(min(config.engine_load, 1 - config.cpu_share) * len(sizes))
+    loads = _LOADS if config.hw_decoder_load is None else (config.hw_decoder_load,)
+    of_engine = [round(min(load, 1 - config.cpu_share) * len(sizes)) for load in loads]
     by_coding = {coded: np.sort(sizes[jpegs == coded])[::-1] for coded in ENGINE_DECODES}
     codings = [coded for coded, found in by_coding.items() if len(found)]
     threads = config.num_threads or 1
 
-    soonest: float = np.inf
+    soonest = (np.inf, np.inf)
     best: dict[bytes, tuple[int, int]] = {}  # how many images, for how many decoders
-    for choice in combinations_with_replacement(codings, config.decoders_of_engine):
-        counts = _share_out(of_engine, choice, by_coding)
+    choices = combinations_with_replacement(codings, config.decoders_of_engine)
+    for choice, count in product(choices, of_engine):
+        counts = _share_out(count, choice, by_coding)
         # pixels are what the sizes are first; those of the engine's decoders, and of the CUDA one
-        pixels = {coded: (by_coding[coded][:count] >> 32).sum() for coded, count in counts.items()}
+        pixels = {coded: (by_coding[coded][:has] >> 32).sum() for coded, has in counts.items()}
         slowest = max(pixels[coded] / choice.count(coded) for coded in counts)
         others = ((sizes >> 32).sum() - sum(pixels.values())) * _CUDA_TIMES / threads
-        if max(slowest, others) < soonest:
-            soonest = max(slowest, others)
-            best = {coded: (count, choice.count(coded)) for coded, count in counts.items() if count}
+        # of those that are equally soon, the one that leaves least to the CUDA decoder, whose
+        # Huffman decoding the CPU does
+        if (max(slowest, others), others) < soonest:
+            soonest = max(slowest, others), others
+            best = {coded: (has, choice.count(coded)) for coded, has in counts.items() if has}
 
     parts, numbers = [], count_from(1)
-    for coded, (count, decoders) in best.items():
-        least = int(by_coding[coded][count - 1])
+    for coded, (has, decoders) in best.items():
+        least = int(by_coding[coded][has - 1])
         parts.append(EnginePart(coded, least, tuple(islice(numbers, decoders))))
     return tuple(parts)
 

@@ -82,7 +82,7 @@ def test_on_a_gpu_batches_lie_there():
     batches, decoded, *_ = estimate_loader_memory(
         dp.DaliConfig(decode="whole"), TRANSFORM, 8, SIZES, GPU
     )
-    assert (batches.where, batches.bytes) == ("gpu", 2 * BATCH)
+    assert (batches.where, batches.bytes) == ("gpu", 4 * BATCH)
     assert (decoded.where, decoded.bytes) == ("gpu", 8 * 500 * 500 * 3)
     ahead, _ = estimate_loader_memory(
         dp.TorchConfig(num_workers=1, prefetch_factor=2), TRANSFORM, 8, SIZES, GPU
