@@ -22,7 +22,6 @@ class LooseImages:
         encoded: the bytes of each image in memory, and None for a file.
         sizes: (N, 2) int64 heights and widths in pixels, as stored.
         orientations: (N,) int8, the EXIF orientations, 1 to 8.
-        bytes_each: (N,) int64 sizes of the encoded images.
         jpegs: (N,) how each JPEG is coded, as `Header.jpeg` has it, in ASCII.
     """
 
@@ -30,7 +29,6 @@ class LooseImages:
     encoded: list[bytes | None]
     sizes: NDArray[np.int64]
     orientations: NDArray[np.int8]
-    bytes_each: NDArray[np.int64]
     jpegs: NDArray[np.bytes_]
 
     @classmethod
@@ -43,7 +41,6 @@ class LooseImages:
             encoded,
             np.array([(each.height or 1, each.width or 1) for each in headers], np.int64),
             np.array([each.orientation for each in headers], np.int8),
-            np.array([each.bytes for each in headers], np.int64),
             np.array([each.jpeg.encode() for each in headers], np.bytes_),
         )
 
@@ -74,7 +71,6 @@ class LooseImages:
             [self.encoded[number] for number in each],
             self.sizes[numbers],
             self.orientations[numbers],
-            self.bytes_each[numbers],
             self.jpegs[numbers],
         )
 
@@ -96,10 +92,6 @@ class LooseImages:
         """(N,) int8, the EXIF orientations, 1 to 8."""
         return self.orientations[numbers]
 
-    def take_bytes(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(N,) sizes of the encoded images."""
-        return self.bytes_each[numbers]
-
     def take_jpegs(self, numbers: NDArray[np.int64]) -> NDArray[np.bytes_]:
         """(N,) how each JPEG is coded, such as b"4:2:0"; b"" for other formats."""
         return self.jpegs[numbers]
@@ -120,6 +112,5 @@ NO_IMAGES = LooseImages(
     [],
     np.zeros((0, 2), np.int64),
     np.zeros(0, np.int8),
-    np.zeros(0, np.int64),
     np.zeros(0, np.bytes_),
 )

@@ -214,8 +214,18 @@ def test_each_route_has_a_decoder_of_its_own_and_all_work_at_once(
     decoders = [operator for operator in pipeline._ops if kind(operator).startswith("decoders")]
     assert sorted(map(device, decoders)) == ["cpu", *["mixed"] * (1 + engines)]
     # those of the engine take a whole batch of it; the main one never uses it
-    loads = sorted(float(load_of(each)) for each in decoders if device(each) == "mixed")
+    on_gpu = [each for each in decoders if device(each) == "mixed"]
+    loads = sorted(number_of(each, "hw_decoder_load") for each in on_gpu)
     assert loads[0] == 0 and all(load >= 1 for load in loads[1:])
+
+    # memory is allocated for load × 8 images of the hinted size
+    area = np.prod(preallocation(dp.DaliConfig(), manifest.sizes))
+    for decoder in on_gpu:
+        load = number_of(decoder, "hw_decoder_load")
+        height, width = (
+            number_of(decoder, f"preallocate_{side}_hint") for side in ("height", "width")
+        )
+        assert height * width >= 1 and height * width * load <= 1.5 * area
     assert pipeline.concurrency == OperatorConcurrency.FULL
 
     # each gets bytes whose header has been checked, and nothing that the CPU decoded stays there
@@ -227,14 +237,14 @@ def test_each_route_has_a_decoder_of_its_own_and_all_work_at_once(
     assert images.device == "gpu" and {device(each) for each in merges} == {"gpu"}
 
 
-def load_of(decoder):
-    return re.search(r"hw_decoder_load: ([\d.]+)", str(decoder.spec))[1]
+def number_of(decoder, option):
+    return float(re.search(rf"{option}: ([\d.]+)", str(decoder.spec))[1])
 
 
 def test_with_one_route_there_is_one_decoder(manifest):
     pipeline = gpu_pipeline(manifest, dp.TrainTransform(), hw_decoder_load=0, exact=False)
     (decoder,) = (each for each in pipeline._ops if kind(each).startswith("decoders"))
-    assert float(load_of(decoder)) == 0 and pipeline.concurrency is None
+    assert number_of(decoder, "hw_decoder_load") == 0 and pipeline.concurrency is None
 
 
 SIZE = (48, 64)

@@ -18,14 +18,13 @@ UNSUITED = ["", "gray 2x1", "gray 2x2", "CMYK", "4:1:1", "other", "4:2:0 progres
 SUITED = ["4:2:0", "4:4:4", "4:2:2", "gray"]
 
 
-def loose(jpegs, sizes=None, lengths=None):
+def loose(jpegs, sizes=None):
     """Images of these codings, in the form in which a manifest's can be asked too."""
     rng = np.random.default_rng(len(jpegs))
     sizes = rng.integers(20, 2000, (len(jpegs), 2)) if sizes is None else sizes
-    lengths = rng.integers(1000, 10**6, len(jpegs)) if lengths is None else lengths
     headers = [
-        Header(bytes=int(length), mtime_ns=0, height=int(height), width=int(width), jpeg=jpeg)
-        for jpeg, (height, width), length in zip(jpegs, sizes, lengths, strict=True)
+        Header(0, 0, height=int(height), width=int(width), jpeg=jpeg)
+        for jpeg, (height, width) in zip(jpegs, sizes, strict=True)
     ]
     return LooseImages.of([""] * len(jpegs), [None] * len(jpegs), headers)
 
@@ -33,18 +32,21 @@ def loose(jpegs, sizes=None, lengths=None):
 class Known:
     """Images that a scan has read, without a manifest around them."""
 
-    def __init__(self, images):
-        self._images = images
+    def __init__(self, images, lengths):
+        self._images, self._lengths = images, lengths
         self.some_ids = np.arange(len(images))
-        self.take_sizes, self.take_bytes = images.take_sizes, images.take_bytes
-        self.take_jpegs = images.take_jpegs
+        self.take_sizes, self.take_jpegs = images.take_sizes, images.take_jpegs
+
+    def take_bytes(self, ids):
+        return self._lengths[ids]
 
     def __len__(self):
         return len(self._images)
 
 
-def known(jpegs, **more):
-    return Known(loose(jpegs, **more))
+def known(jpegs, sizes=None, lengths=None):
+    drawn = np.random.default_rng(len(jpegs)).integers(1000, 10**6, len(jpegs))
+    return Known(loose(jpegs, sizes), drawn if lengths is None else lengths)
 
 
 def chosen(images, **options):
@@ -92,7 +94,7 @@ def test_the_engine_gets_what_suits_it_of_one_coding_a_decoder_and_no_more_than_
     assert len(of_engine) <= most * len(jpegs) + 1
     on_cpu = np.count_nonzero(found == CPU)
     assert abs(on_cpu - chosen_options["cpu_share"] * len(jpegs)) <= 1
-    assert found.max() <= routes.engine_decoders
+    assert found.max() <= routes.decoder_count
 
 
 def test_the_engine_has_the_largest_and_the_cpu_the_smallest():
@@ -159,14 +161,14 @@ def test_left_open_the_share_is_such_that_the_decoders_are_ready_at_the_same_tim
 
 
 def test_a_gpu_without_an_engine(monkeypatch):
-    monkeypatch.setattr(module, "has_jpeg_engine", lambda: False)
+    monkeypatch.setattr(module, "has_jpeg_engine", lambda device_id: False)
     routes, found = chosen(known(["4:2:0"] * 10))
     assert not found.any() and "none (this GPU has none)" in str(routes)
 
 
 def test_images_that_come_one_after_the_other():
     routes, found = chosen(loose(["4:2:0", "4:4:4", "", "gray"] * 5), num_threads=8)
-    assert str(routes).startswith("the JPEG engine all that are coded alike (decoders: 4:2:0 × 2)")
+    assert str(routes).startswith("the JPEG engine decodes every such JPEG: 4:2:0 × 2;")
     assert found.tolist() == [1, 0, 0, 0, 2, 0, 0, 0] * 2 + [1, 0, 0, 0]
     with pytest.raises(dp.ConfigError, match=r"takes cpu_share only for images .* leave it at 0"):
         chosen(loose(["4:2:0"]), cpu_share=0.1)

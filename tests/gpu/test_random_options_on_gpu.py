@@ -96,9 +96,9 @@ FORCED = ("region", "force_region")
 configs = st.builds(
     dp.DaliConfig,
     device=st.just("gpu"),
-    num_threads=st.integers(1, 3),
+    num_threads=st.sampled_from([1, 2, 3, 8]),
     prefetch_queue_depth=st.integers(1, 3),
-    hw_decoder_load=st.sampled_from([0.0, 0.3, 0.65, 1.0]),
+    hw_decoder_load=st.sampled_from([None, None, 0.0, 0.3, 1.0]),
     engine_decoders=st.none() | st.integers(1, 3),
     cpu_share=st.sampled_from([0.0, 0.0, 0.3, 1.0]),
     exact=st.booleans(),

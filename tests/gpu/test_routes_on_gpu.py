@@ -120,7 +120,7 @@ def test_by_the_routes_that_are_chosen_for_it(images, engine_decoders, load, cpu
     routes, rng = choose_routes(images, config), np.random.default_rng(0)
     orders = [rng.permutation(COUNT) for _ in range(3)]
     batches = [(ids, routes.choose(images, ids)) for ids in orders]
-    for ids, decoded in decode_all(images, batches, routes.engine_decoders):
+    for ids, decoded in decode_all(images, batches, routes.decoder_count):
         assert_decoded(images, ids, decoded)
 
 
@@ -137,11 +137,12 @@ def test_by_any_routes_and_where_a_branch_is_empty(images, engine_decoders):
 
 
 @pytest.mark.skipif(not simulated(), reason="only the simulated GPU counts an engine's images")
-def test_the_engine_takes_what_it_is_given_after_a_first_batch_of_one_image(images):
+@pytest.mark.parametrize("first", [3, 5, 0])
+def test_the_engine_takes_what_it_is_given_whatever_the_first_batch_was(images, first):
     """nvImageCodec keeps the number of the first batch for as long as the decoder lives."""
     (suited,) = np.nonzero(images.take_jpegs(images.some_ids) == b"4:2:0")
-    sizes, before, taken = [1, len(suited), 3, len(suited)], count("jpeg_engine"), []
-    batches = [(suited[:size], np.ones(size, int)) for size in sizes]
+    sizes, before, taken = [first, len(suited), 3, len(suited)], count("jpeg_engine"), []
+    batches = [(suited, np.where(np.arange(len(suited)) < size, 1, 0)) for size in sizes]
     for ids, decoded in decode_all(images, batches, 1):
         assert_decoded(images, ids, decoded)
         taken.append(count("jpeg_engine") - before)

@@ -100,8 +100,8 @@ class DaliBackend(Backend):
         self._refuse_globals_before()
         self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
         self._routes: Routes | None = None
-        if on_gpu and isinstance(self._config, DaliConfig):
-            self._routes = choose_routes(self._manifest, self._config)
+        if self.device_id is not None and isinstance(self._config, DaliConfig):
+            self._routes = choose_routes(self._manifest, self._config, self.device_id)
         self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
         # Python can't run inside of the graph, which ends before what it lacks and before the
         # functions of the user's; nor may functions that draw from generators of the whole process
@@ -364,13 +364,14 @@ class DaliBackend(Backend):
                 self._manifest, self._config.read_threads, READ_AHEAD, stand_in
             )
 
-        # conditionals are needed where the graph treats samples of one batch differently
-        routes, first = self._routes, None
-        if routes and routes.engine_decoders:
-            # what the first batch gives to the engine decides about all later ones (graph.py)
-            first = next(planned, None)
-            planned = chain([first] if first else [], planned)
+        decoders, planned = self._decoders(planned)
+        settings = self._settings
+        has_several = bool(decoders.engines) or bool(self._routes and self._routes.cpu_share)
+        if has_several:
+            # else the decoders of one graph take turns
+            settings["concurrency"] = OperatorConcurrency.FULL
 
+        # conditionals are needed where the graph treats samples of one batch differently
         augments = not self._resizes_with_torch and any(
             view.augmenter.slots for view in views_of(self._transform)
         )
@@ -381,11 +382,6 @@ class DaliBackend(Backend):
             # warnings are errors, DALI would go on without the conversion, and fail at the `if`.
             unexpected = r"\w+\.__init__ got an unexpected keyword argument"
             warnings.filterwarnings("ignore", unexpected, DeprecationWarning)
-            decoders = self._decoders(first)
-            settings = self._settings
-            if decoders.engines or (routes and routes.cpu_share):
-                # else two decoders of one graph take turns
-                settings["concurrency"] = OperatorConcurrency.FULL
             return _planned_pipeline(
                 self._manifest,
                 self._graph_transform,
@@ -394,21 +390,26 @@ class DaliBackend(Backend):
                 planned,
                 self._read_ahead,
                 self._resizes_with_torch,
-                routes,
-                enable_conditionals=augments or turns or "concurrency" in settings,
+                self._routes,
+                enable_conditionals=augments or turns or has_several,
                 **settings,
                 **options,
             )
 
-    def _decoders(self, first: PlannedBatch | None) -> Decoders:
-        """The decoders of the graph, of which `first` is the first batch."""
+    def _decoders(self, planned: Iterator[PlannedBatch]) -> tuple[Decoders, Iterator[PlannedBatch]]:
+        """The decoders of the graph, and the same planned batches.
+
+        What the first batch gives to each decoder of the engine is an option of it (graph.py).
+        """
         if not self._routes:
-            return Decoders(self._decoder)
-        counts = [0] * self._routes.engine_decoders
-        if first:
+            return Decoders(self._decoder), planned
+
+        counts = [0] * self._routes.decoder_count
+        if counts and (first := next(planned, None)):
             chosen = self._routes.choose(first.images_in(self._manifest), first.ids)
             counts = [int((chosen == 1 + number).sum()) for number in range(len(counts))]
-        return routed_decoders(self._decoder, self._batch_size, counts)
+            planned = chain([first], planned)
+        return routed_decoders(self._decoder, self._batch_size, counts), planned
 
     @property
     def _settings(self) -> dict[str, Any]:

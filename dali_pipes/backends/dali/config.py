@@ -37,8 +37,7 @@ class DaliOptions(LoaderConfig):
         num_threads: CPU threads; None: all that this process may use.
         prefetch_queue_depth: batches in flight. None: 4 on a GPU, so that training waits less for a
             slow one, else 2.
-        hw_decoder_load: share of the images that the hardware JPEG engine decodes, GPU only; the
-            best one depends on num_threads.
+        hw_decoder_load: share of each batch that goes to the hardware JPEG engine, GPU only.
         exact: does not use the GPU's hardware JPEG engine (hw_decoder_load=0), whose pixels differ
             slightly from those of nvJPEG's CUDA decoder. Then an image has the same pixels bit for
             bit on any number of GPUs, and after a resume.
@@ -65,7 +64,7 @@ class DaliOptions(LoaderConfig):
     device: str = option("auto", check_choice, ("auto", "gpu", "cpu"))
     num_threads: int | None = option(None, check_min, 1, MAX_COUNT)
     prefetch_queue_depth: int | None = option(None, check_min, 1, MAX_COUNT)
-    hw_decoder_load: float | None = option(0.65, check_range, 0, 1)
+    hw_decoder_load: float = option(0.65, check_range, 0, 1)
     exact: bool = False
     decode: str = option("auto", check_choice, DECODE)
     # DALI's own default is off; on, chroma is upsampled as on a CPU (docs/pixels.md)
@@ -91,8 +90,7 @@ class DaliOptions(LoaderConfig):
     @property
     def engine_load(self) -> float:
         """The share of the images that goes to the hardware JPEG engine, about."""
-        usual = USUAL_LOAD if self.hw_decoder_load is None else self.hw_decoder_load
-        return 0.0 if self.exact else usual
+        return 0.0 if self.exact else self.hw_decoder_load
 
     @property
     def queue_depth(self) -> int:
@@ -135,9 +133,11 @@ class DaliConfig(DaliOptions):
         hw_decoder_load: share of the images that the hardware JPEG engine decodes at most, GPU
             only: the largest of those that are coded in one of the ways that its decoders have
             (docs/gpu-path.md). An image's decoder depends on the image alone. None: so many that
-            the engine and the CUDA decoder should be ready at the same time.
+            the engine and the CUDA decoder should be ready at the same time, which depends on
+            `num_threads`; state both where the last bits of pixels must not depend on the host.
         engine_decoders: how many decoders use the engine at the same time, GPU only. Each keeps one
-            more thread busy. None: two if `num_threads` is 8 or more, else one.
+            more thread busy, and starts `num_threads` that mostly sleep. None: two if `num_threads`
+            is 8 or more, else one.
         cpu_share: share of the images that the CPU decodes beside the GPU, GPU only; for hosts with
             idle cores.
         resize: CPU only. "torch" resizes, crops, flips, augments and normalizes with PyTorch's
@@ -147,14 +147,18 @@ class DaliConfig(DaliOptions):
 
     reads_loose_images = True
 
-    hw_decoder_load: float | None = option(None, check_range, 0, 1)
+    hw_decoder_load: float | None = option(None, check_range, 0, 1)  # type: ignore[assignment]
     engine_decoders: int | None = option(None, check_min, 1, 8)
     cpu_share: float = option(0.0, check_range, 0, 1)
     resize: str = option("torch", check_choice, RESIZE)
 
     @property
-    def decoders_of_engine(self) -> int:
-        """How many decoders use the JPEG engine at the same time."""
-        if not self.engine_load:
-            return 0
+    def engine_load(self) -> float:
+        """As of `DaliOptions`; where it is left open, what that comes to, about."""
+        usual = USUAL_LOAD if self.hw_decoder_load is None else self.hw_decoder_load
+        return 0.0 if self.exact else usual
+
+    @property
+    def usual_engine_decoders(self) -> int:
+        """`engine_decoders`, or else the usual number for these threads."""
         return self.engine_decoders or (2 if (self.num_threads or 1) >= 8 else 1)

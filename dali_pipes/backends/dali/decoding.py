@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dali_pipes.backends.dali.config import DaliOptions
@@ -279,11 +280,15 @@ def _nvimgcodec() -> tuple[Version, int]:
 
 
 @lru_cache
-def has_jpeg_engine() -> bool:
-    """Whether the current GPU has a hardware JPEG engine; where that cannot be told, True."""
+def has_jpeg_engine(device_id: int) -> bool:
+    """Whether this GPU has a hardware JPEG engine; where that cannot be told, True."""
+    if not torch.cuda.is_available():
+        return True
     for library in _nvjpeg(_nvimgcodec()[1]):
         handle = ctypes.c_void_p()
-        status = library.nvjpegCreateEx(_ON_ENGINE, None, None, 0, ctypes.byref(handle))
+        # nvJPEG asks the current device
+        with torch.cuda.device(device_id):
+            status = library.nvjpegCreateEx(_ON_ENGINE, None, None, 0, ctypes.byref(handle))
         if status == 0:
             library.nvjpegDestroy(handle)
         return bool(status != _NO_ENGINE)

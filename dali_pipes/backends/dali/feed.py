@@ -175,7 +175,7 @@ def _with_routes(
     def is_for(route: int) -> PlanInput:
         return PlanInput(_T.BOOL, 0, lambda planned: chosen(planned) == route)
 
-    engines = [is_for(1 + number) for number in range(routes.engine_decoders)]
+    engines = [is_for(1 + number) for number in range(routes.decoder_count)]
     return replace(inputs, engines=engines, on_cpu=is_for(CPU) if routes.cpu_share else None)
 
 

@@ -35,6 +35,7 @@ _FILTERS: dict[str, dict[str, Any]] = {  # options of fn.resize by `Transform.in
 # Decoders are told not to turn an image: they read other EXIF tags than the scan does, and the plan
 # is made from the scan.
 _AS_STORED = {"output_type": types.DALIImageType.RGB, "adjust_orientation": False}
+_MOST_LOAD = 16.0  # of a decoder that uses the JPEG engine only
 ON_CPU: dict[str, Any] = _AS_STORED | {"device": "cpu"}
 _WINDOW: dict[str, Any] = {"axes": [0, 1], "normalized_anchor": True, "normalized_shape": True}
 
@@ -371,19 +372,20 @@ def routed_decoders(
 def _only_engine(options: dict[str, Any], batch_size: int, first_count: int) -> dict[str, Any]:
     """The options of a decoder that gives all of its images to the JPEG engine.
 
-    Its first batch decides how many images the engine takes as long as the decoder lives: the load
-    times that batch, which may be the small rest of an epoch (nvImageCodec 0.8.0,
-    src/image_generic_codec.h:1111, `assigned_batch_size_`). So the load is such that a whole batch
-    is taken whatever the first one was. Memory is allocated for load × batch_size images of the
-    hinted size (hw_decoder.cpp:531), and so the hint becomes smaller as the load becomes larger.
+    nvImageCodec fixes how many images the engine takes at the decoder's first batch: the load times
+    its size (0.8.0, src/image_generic_codec.h:1111, `assigned_batch_size_`). That batch may be
+    small, so the load is batch_size / first_count. It also multiplies the number of images for
+    which memory is allocated beforehand (hw_decoder.cpp:531), so both hints become smaller by it,
+    and it has a bound: after a still smaller batch, as of a bad file that is sought, the CUDA
+    decoder takes what is left.
     """
-    share = max(first_count, 1) / batch_size
+    load = min(batch_size / max(first_count, 1), _MOST_LOAD)
     height, width = options["preallocate_height_hint"], options["preallocate_width_hint"]
     return options | {
-        "hw_decoder_load": 1 / share,
-        "preallocate_height_hint": max(1, round(height * share)),
-        "preallocate_width_hint": max(1, round(width * share)),
-        # buffers for images that the engine refuses, which are none; the main decoder has its own
+        "hw_decoder_load": load,
+        "preallocate_height_hint": max(1, round(height / load)),
+        "preallocate_width_hint": max(1, round(width / load)),
+        # buffers for images that the engine refuses, hardly any; the main decoder has its own
         "device_memory_padding": 0,
         "host_memory_padding": 0,
     }
@@ -432,8 +434,8 @@ def _check_header(encoded: DataNode, header: DataNode, source: DataNode) -> Data
     header has the number of components and the source 0. DALI takes one -1 as "the rest", here the
     length, and refuses a second.
 
-    There is a shorter way to write this, but not with fewer operators. One thread prepares them all
-    for every image, and on a GPU that thread is the first to have no time left (docs/gpu-path.md).
+    There is a shorter way to write this, but not with fewer operators, which all run for every
+    image.
     """
     extents = math.pow(types.Constant(-1), header != source)
     return fn.reshape(fn.reshape(encoded, shape=extents), shape=[-1])

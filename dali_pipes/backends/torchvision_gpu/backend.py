@@ -158,8 +158,8 @@ class TorchvisionGpuBackend(Backend):
 def _is_for_nvjpeg(encoded: np.ndarray) -> bool:
     """Whether these bytes are a JPEG in color.
 
-    nvJPEG's engine may write nothing for a gray one (dali/routes.py). The
-    number of components is in the header of the frame (ITU-T T.81, B.2.2).
+    nvJPEG's engine may write nothing for a gray one (dali/routes.py). The number of components is
+    in the header of the frame (ITU-T T.81, B.2.2).
     """
     content = encoded.data
     if bytes(content[:3]) != b"\xff\xd8\xff":

@@ -47,14 +47,8 @@ IMAGE_EXTENSIONS = (
 )
 VERIFY = ("header", "full")
 BITS = (8, 16)
-# sampling factors of luma divided by those of chroma, horizontally and vertically
-_CHROMA = {
-    (1.0, 1.0): "4:4:4",
-    (2.0, 1.0): "4:2:2",
-    (2.0, 2.0): "4:2:0",
-    (4.0, 1.0): "4:1:1",
-    (1.0, 2.0): "4:4:0",
-}
+# sampling factors of luma, horizontal and vertical, where those of chroma are 1 × 1
+_CHROMA = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
 
 # a scan does not open a pipe, since that would wait forever
 NOT_REGULAR = "not a regular file (a pipe, a socket or a device); remove it"
@@ -271,8 +265,10 @@ def _describe_jpeg(image: Image.Image) -> str:
     elif len(chroma) == 3:
         colors = "CMYK"
     else:
-        _, chroma_wide, chroma_high, _ = chroma[0]
-        colors = _CHROMA.get((wide / chroma_wide, high / chroma_high), "other")
+        # factors of chroma other than 1 × 1 are allowed, and so rare that no decoder of a GPU has
+        # been tried with them
+        is_usual = all(each[1:3] == (1, 1) for each in chroma)
+        colors = _CHROMA.get((wide, high), "other") if is_usual else "other"
     return colors + " progressive" * ("progressive" in image.info)
 
 

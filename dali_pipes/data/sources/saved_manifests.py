@@ -25,7 +25,7 @@ def load(file: str | Path) -> ImageTable:
     if stored.known.get("rules") != RULES:
         raise ManifestError(
             f"{file}: another version of dali_pipes wrote it, with other rules of what is an image "
-            "and what is a class; scan the images again"
+            "and what is known of it; scan the images again"
         )
     facts = ManifestFacts.read(stored.known)
 

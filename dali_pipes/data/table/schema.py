@@ -19,7 +19,7 @@ SCHEMA = pa.schema(
         "format": pa.string(),
         "decoded": pa.bool_(),  # whether the whole image was decoded, or only its header read
         "problem": pa.string(),  # null for a usable file
-        # how a JPEG is coded, such as "4:2:0" (`Header.jpeg`); empty: another format, or not known
+        # how a JPEG is coded, such as "4:2:0" (`Header.jpeg`); empty: another format
         "jpeg": pa.string(),
         # name of the image in a file that holds many; empty: the image is the file
         "member": pa.large_binary(),
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 # the version of the rules that say what is an image, what is a class, how an image is turned and
 # how a JPEG is described
 RULES = 4
-# columns that manifests of earlier versions may lack, with the value for an image in its own file
+# columns that a table may lack, with the value for an image in its own file
 _WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "jpeg": ""}
 
 

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.convert import from_torch
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.measuring.training import Step
 from dali_pipes.tools.diagnosis.programs.base import Feed, TrainingProgram
@@ -23,8 +24,8 @@ class ConvertedProgram(TrainingProgram):
         NotConvertibleError: a part of it cannot be carried over.
     """
 
-    # taken as DALI's on a GPU, with its default queue of two batches and one in work
-    burst, in_flight = 1, 3
+    # taken as DALI's on a GPU, with its default queue and one batch in work
+    burst, in_flight = 1, DaliConfig(device="gpu").queue_depth + 1
 
     def __init__(self, loader: DataLoader, step: Step | None):
         self._loader, self._step, self.workers = loader, step, available_cpus()

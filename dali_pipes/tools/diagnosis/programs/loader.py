@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
 from dali_pipes.system.cpus import available_cpus
@@ -22,8 +23,8 @@ class LoaderProgram(TrainingProgram):
     as many as the cores.
     """
 
-    # taken as DALI's on a GPU, with its default queue of two batches and one in work
-    burst, in_flight = 1, 3
+    # taken as DALI's on a GPU, with its default queue and one batch in work
+    burst, in_flight = 1, DaliConfig(device="gpu").queue_depth + 1
 
     def __init__(self, loader: Loader | ConvertedLoader, step: Step | None = None):
         self._loader, self._step, self.workers = loader, step, available_cpus()
