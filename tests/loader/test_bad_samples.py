@@ -306,18 +306,24 @@ print(json.dumps(message))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "decode", "threads"),
+    "options",
     [
-        ("cpu", "region", 2),
-        ("cpu", "region", 4),
-        pytest.param("gpu", "force_region", 4, marks=pytest.mark.needs_cuda),
-        pytest.param("gpu", "whole", 2, marks=pytest.mark.needs_cuda),
+        {"device": "cpu", "num_threads": 2},
+        {"device": "cpu", "num_threads": 4},
+        pytest.param(
+            {"device": "gpu", "decode": "force_region", "num_threads": 4},
+            marks=pytest.mark.needs_cuda,
+        ),
+        # with two decoders that use the engine, and one of the CPU beside them
+        pytest.param(
+            {"device": "gpu", "num_threads": 8, "cpu_share": 0.3}, marks=pytest.mark.needs_cuda
+        ),
     ],
 )
-def test_fifty_pipelines_over_garbage_headers_and_empty_files_never_crash(
-    photographs, tmp_path, device, decode, threads
+def test_many_pipelines_over_garbage_headers_and_empty_files_never_crash(
+    photographs, tmp_path, options
 ):
-    """25 failing pipelines in each of two processes; decoders that start on garbage crash in
+    """25 failing pipelines in each of four processes; decoders that start on garbage crash in
     batches of 32, though not of 8.
     """
     shutil.copytree(photographs.root, tmp_path / "set")
@@ -326,8 +332,7 @@ def test_fifty_pipelines_over_garbage_headers_and_empty_files_never_crash(
     for place, fault in places.items():
         FAULTS[fault](scanned.path(place))
     scanned.save(tmp_path / "m.parquet")
-    config = json.dumps({"device": device, "decode": decode, "num_threads": threads})
-    command = [sys.executable, "-c", FAIL_OFTEN, str(tmp_path / "m.parquet"), config]
+    command = [sys.executable, "-c", FAIL_OFTEN, str(tmp_path / "m.parquet"), json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"status {done.returncode}: {done.stderr[-2000:]}"
     assert json.loads(done.stdout) == [sorted(str(scanned.path(place)) for place in places)] * 25
