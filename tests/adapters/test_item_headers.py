@@ -43,9 +43,14 @@ def failing(monkeypatch):
     return fail
 
 
+def shown(path):
+    header = header_of(path)
+    return header.height, header.width, header.orientation, header.problem
+
+
 def test_a_header_is_kept(path, failing):
     counted = failing()
-    assert header_of(path) == header_of(path) == (20, 30, 1, None)
+    assert shown(path) == shown(path) == (20, 30, 1, None)
     assert counted.calls == 1
     Image.new("RGB", (31, 20)).save(path)
     assert header_of(path).width == 31
@@ -55,13 +60,13 @@ def test_a_header_is_kept(path, failing):
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
 def test_a_moment_without_the_file_server(path, failing, number):
     failing(number)
-    assert header_of(path) == (20, 30, 1, None)
+    assert shown(path) == (20, 30, 1, None)
 
 
 def test_a_read_error_is_not_kept(path, failing):
     failing(errno.EIO, errno.EIO)
     assert header_of(path).problem == "input/output error"
-    assert header_of(path) == (20, 30, 1, None)
+    assert shown(path) == (20, 30, 1, None)
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])

@@ -91,7 +91,7 @@ CELLS = {
 DEFAULTS = {
     "path": b"a.jpg",
     "format": "JPEG",
-    "subsampling": "4:2:0",
+    "jpeg": "4:2:0",
     "decoded": False,
     "member": b"",
 }
