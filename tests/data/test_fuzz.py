@@ -83,6 +83,7 @@ CELLS = {
     "label": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
     "height": st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
     "problem": st.one_of(st.none(), st.text(max_size=5)),
+    "jpeg": st.one_of(st.none(), st.text(max_size=5)),
     "member": st.one_of(st.none(), st.binary(max_size=5)),
     **dict.fromkeys(
         ("offset", "bytes", "file_bytes"), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
@@ -116,6 +117,7 @@ def test_a_forged_manifest_is_refused_or_safe(tmp_path, data, rows):
         manifest = dp.Manifest.load(tmp_path / "m.parquet")
     except dp.ManifestError:
         return
+    assert len(manifest.take_jpegs(np.arange(len(manifest)))) == len(manifest)
     for sample in range(len(manifest)):
         assert 0 <= manifest.labels[sample] < 2
         assert (manifest.sizes[sample] > 0).all()
