@@ -53,19 +53,7 @@ def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
 
     A default of `list` or `dict` stands for an empty one.
     """
-    return _field(default, {"check": (check, bounds)})
-
-
-def added_option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
-    """An `option` that an earlier version did not have.
-
-    As long as it has its default, what is saved of the options does not name it (`is_left_out`), so
-    that a state, a hash and a folder of an earlier version stay equal.
-    """
-    return _field(default, {"check": (check, bounds), "added": True})
-
-
-def _field(default: Any, metadata: dict[str, Any]) -> Any:
+    metadata = {"check": (check, bounds)}
     if default in (list, dict):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -75,11 +63,6 @@ def default_of(declared: Field[Any]) -> Any:
     """Returns the default of an option; MISSING if it has none."""
     made = declared.default_factory
     return declared.default if made is MISSING else made()
-
-
-def is_left_out(declared: Field[Any], value: Any) -> bool:
-    """Whether what is saved of options leaves out this field, since it has its default."""
-    return bool(declared.metadata.get("added")) and value == default_of(declared)
 
 
 def check_options(options: Any) -> None:

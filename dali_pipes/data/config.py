@@ -11,7 +11,7 @@ from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.table_options import check_column, check_delimiter, check_encoding, check_task
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import added_option, check_options, option
+from dali_pipes.options import check_options, option
 
 MISSING = ("problem", "skip")
 SPLITS = ("train", "val")
@@ -71,7 +71,7 @@ class DataConfig:
     task: str | None = option(None, check_task)
     max_pixels: int = option(MAX_PIXELS, check_max_pixels)
     labels: bool = True
-    bits: int = added_option(8, check_bits)
+    bits: int = option(8, check_bits)
     cache_dir: str | None = None
     filter: str | None = None
     demo: bool = False

@@ -102,7 +102,6 @@ class ManifestFacts:
 
     def write(self) -> dict[str, Any]:
         """The form in which a file has them, in JSON's types; None and False are left out."""
-        # the names in the file are those that earlier versions read
         known = {
             "fingerprint": self.fingerprint,
             "description": self.description,

@@ -18,7 +18,7 @@ import torch
 from dali_pipes.backends.base import BatchTransform
 from dali_pipes.checks import to_python
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.options import default_of, is_left_out
+from dali_pipes.options import default_of
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 
@@ -27,16 +27,11 @@ def fingerprint(
     plan: Plan, transform: Transform, batch_transform: BatchTransform | None
 ) -> dict[str, Any]:
     """Returns everything that determines the order of the samples and their pixels."""
-    # the two simple orders as `shuffle`, as states of earlier versions have it
-    sampling = plan.sampling_state
-    shuffles = {"Uniform": True, "Sequential": False}
-    shuffle = shuffles.get(sampling["kind"]) if len(sampling) == 1 else None
-
     return {
         "manifest": plan.manifest.fingerprint,
         **_facts_of_targets(plan.manifest),
         "seed": plan.seed,
-        **({"shuffle": shuffle} if shuffle is not None else {"sampling": to_json_value(sampling)}),
+        "sampling": to_json_value(plan.sampling_state),
         "last_batch": plan.last_batch,
         "global_batch_size": plan.global_batch_size,
         "transform": to_json_value(transform),
@@ -46,7 +41,7 @@ def fingerprint(
 
 def _facts_of_targets(manifest: Manifest) -> dict[str, Any]:
     """What decides the targets of a batch besides the rows, which the manifest's own fingerprint is
-    of. Defaults are left out, as in states of earlier versions.
+    of.
     """
     facts: dict[str, Any] = {}
     if manifest.keypoints:
@@ -110,16 +105,8 @@ def to_json_value(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)  # JSON has no NaN and no infinity
 
     if is_dataclass(value) and not isinstance(value, type):
-        values = {
-            field.name: to_json_value(item)
-            for field in fields(value)
-            if not is_left_out(field, item := getattr(value, field.name))
-        }
-        # without empty values, as in states of earlier versions
-        return {
-            "kind": type(value).__name__,
-            **{name: item for name, item in values.items() if item not in ([], {})},
-        }
+        values = {each.name: to_json_value(getattr(value, each.name)) for each in fields(value)}
+        return {"kind": type(value).__name__, **values}
     if isinstance(value, (list, tuple)):
         return [to_json_value(item) for item in value]
     if isinstance(value, (set, frozenset)):

@@ -78,9 +78,6 @@ def read_state(
             else f"go on with the start of this state's epoch by set_epoch({epoch})"
         )
         what = f"cannot resume, since these have changed: {', '.join(changed)}{images}"
-        # what masks mean is a part of the state since 0.3
-        if {"masks_upright", "mask_values"} & (now.keys() - then.keys()):
-            what += " (an earlier version saved the state without it)"
         raise ConfigError(f"{what}; restore them, or {instead}")
 
     # states are made between two global batches
@@ -103,7 +100,7 @@ def warn_of_other_pixels(state: Mapping[str, Any], engine_mix: str | None) -> No
     Args:
         engine_mix: what makes them now.
     """
-    before = state.get("engine_mix", engine_mix)  # the first versions did not save it
+    before = state.get("engine_mix")
     if before != engine_mix:
         log.warning(
             (

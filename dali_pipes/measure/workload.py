@@ -14,7 +14,6 @@ from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.arms import ARMS, arm_of
 from dali_pipes.measure.arms.unplanned import UnplannedLoader
-from dali_pipes.options import is_left_out
 from dali_pipes.plan.transforms import TRANSFORMS, Transform
 
 
@@ -71,11 +70,7 @@ def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
     Raises:
         ConfigError: a function among them has no name by which another process can import it.
     """
-    values = _to_plain(config)
-    for declared in fields(config):
-        if is_left_out(declared, getattr(config, declared.name)):
-            values.pop(declared.name)
-    return {"kind": type(config).__name__, **values}
+    return {"kind": type(config).__name__, **_to_plain(config)}
 
 
 def _to_plain(value: Any) -> Any:

@@ -110,8 +110,7 @@ def check_run(
     """Raises a CheckpointError unless the weights are of this task, of the user's function if it
     has one, and otherwise of this network and for these images.
     """
-    # earlier versions trained on one class for each image
-    kept = state.get("task", CLASSIFICATION)
+    kept = state["task"]
     own = state["name"] if kept == OWN else None
     if own != config.function:
         instead = f"set {_option('function', own)}" if own else "leave out function="
@@ -151,15 +150,13 @@ def check_same(
             f"{name}; set {_option(f'model.{option}', state['name'])}"
         )
 
-    # earlier versions had none
-    if (options := state.get("model_options", {})) != model.options:
+    if (options := state["model_options"]) != model.options:
         raise CheckpointError(
             f"{path}: the network was built with {_arguments(options)}, and model.options is "
             f"{_arguments(model.options)}; set {_option('model.options', _arguments(options))}"
         )
 
-    # earlier versions did not save it, and had three
-    if (trained := state.get("channels", 3)) != channels:
+    if (trained := state["channels"]) != channels:
         raise CheckpointError(
             f"{path}: of images of {'one channel' if trained == 1 else 'three channels'}, and "
             f"transform.channels is {channels}; set transform.channels={trained}, with the mean "

@@ -38,7 +38,7 @@ def describe_changes(kept: Mapping[str, Any], config: TrainConfig) -> list[str]:
     """Returns a sentence for each option that a run goes on with and did not have before.
 
     Args:
-        kept: `options_to_keep` of the checkpoint; empty for one of an earlier version.
+        kept: `options_to_keep` of the checkpoint.
     """
     return [
         f"Note: {name} is {_spell(value)} from here on, and was {_spell(kept[name])} before"

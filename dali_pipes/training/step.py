@@ -68,8 +68,7 @@ class TrainStep:
     def __call__(self, batch: Batch, lr: float) -> Tensor:
         """Returns the mean loss of the batch, on the device."""
         for group in self._optimizer.param_groups:
-            # a checkpoint of an earlier version has no factors
-            group["lr"] = lr * group.get("lr_scale", 1.0)
+            group["lr"] = lr * group["lr_scale"]
 
         # the gradients of the parts add up, so each loss counts for its share of the batch
         losses: list[Tensor] = []

@@ -331,8 +331,7 @@ class Trainer:
             _set_random_state(state["random"][self._fabric.global_rank])
         self.history = state["history"]
         self._meter.load(state["meter"], self._fabric)
-        # an earlier version kept none
-        return describe_changes(state.get("options", {}), self._config)
+        return describe_changes(state["options"], self._config)
 
     def _trained(self) -> list[list[str]]:
         """Returns the names of the parameters of each group, which the optimizer's own state
@@ -348,18 +347,14 @@ class Trainer:
                 f"{path}: of another optimizer ({what}); resume with the options of that run"
             )
 
-        # earlier versions kept no name
         name = self._config.optimizer.name
-        if (then := state.get("options", {}).get("optimizer.name", name)) != name:
+        if (then := state["options"]["optimizer.name"]) != name:
             refuse(f"{then} there, and {name} now")
 
         # PyTorch would take the saved options in place of those that are given now
         pairs = zip(state["optimizer"]["param_groups"], self._optimizer.param_groups, strict=False)
         for there, here in pairs:
             for option in _GROUP_OPTIONS:
-                # earlier versions had no factors
-                if option == "lr_scale" and option not in there:
-                    continue
                 if there.get(option) != here.get(option):
                     refuse(f"{option} is {there.get(option)} there, and {here.get(option)} now")
 

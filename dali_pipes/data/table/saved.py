@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, read_omissions
-from dali_pipes.data.table.schema import cast_columns, replace_column
+from dali_pipes.data.table.schema import cast_columns
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
@@ -87,7 +86,6 @@ def read(file: str | Path) -> SavedManifest:
         # a mapped table has its types already (`_mapped_table`), and a cast would copy it
         table = cast_columns(table) if not mapped else table.replace_schema_metadata()
 
-        # earlier versions wrote fewer facts
         known = dict(head.get("known", {}))
         known["folders"] = {
             # JSON has made lists of the records
@@ -168,9 +166,6 @@ def _is_arrow(file: Path) -> bool:
 def _mapped_table(file: MappedFile) -> pa.Table:
     table = pa.ipc.open_file(pa.BufferReader(file.content)).read_all()
     table.validate()  # that the buffers have the lengths they need; their content is not read
-    # earlier versions wrote the paths of masks as text, which has the same buffers
-    if MASK in table.column_names and pa.types.is_large_string(table[MASK].type):
-        table = replace_column(table, MASK, table[MASK].cast(TYPES["mask"]))
     if table.schema.remove_metadata() != cast_columns(table.schema.empty_table()).schema:
         raise pa.ArrowInvalid("its columns are not a manifest's")
     return table

@@ -25,7 +25,7 @@ from dali_pipes.checks import (
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError
-from dali_pipes.options import Options, added_option, check_options, option
+from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import MASK_INTERPOLATIONS
@@ -157,7 +157,7 @@ class Transform(Options, ABC):
     ignore_index: int = option(255, check_int, 0, 2**16 - 1)
     mask_interpolation: str = option("nearest-exact", check_choice, MASK_INTERPOLATIONS)
     antialias: bool = True
-    channels: int = added_option(3, _check_channels)
+    channels: int = option(3, _check_channels)
 
     # whether each batch has a height and width of its own, which hold all of its images
     pads_batches: ClassVar[bool] = False

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dali_pipes.checks import check_choice, check_if_given, check_pixels
-from dali_pipes.options import added_option, option
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import Int
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.whole.base import PADDING_MODES, DrawnStep, WholeStep, check_fill
@@ -33,7 +33,7 @@ class WholePad(WholeStep):
         0, check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
     )
     min_size: Any = option(None, check_if_given, check_pixels, 1, "(height, width)")
-    missing: str = added_option("twice", check_choice, ("twice", "halved"))
+    missing: str = option("twice", check_choice, ("twice", "halved"))
     padding_mode: str = option("constant", check_choice, PADDING_MODES)
     fill: Any = option((0, 0, 0), check_fill)
 

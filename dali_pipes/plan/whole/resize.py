@@ -7,7 +7,7 @@ import numpy as np
 
 from dali_pipes.checks import check_choice, check_pixels
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import added_option, option
+from dali_pipes.options import option
 from dali_pipes.plan.geometry import Int, resize_sizes
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.whole.base import INTERPOLATIONS, DrawnStep, WholeStep
@@ -29,7 +29,7 @@ class WholeResize(WholeStep):
     size: Any = option(256, check_pixels, 1, "(height, width)")
     antialias: bool = True
     rounding: str = option("down", check_choice, ("down", "nearest"))
-    side: str = added_option("shorter", check_choice, ("shorter", "longer"))
+    side: str = option("shorter", check_choice, ("shorter", "longer"))
 
     def __post_init__(self) -> None:
         WholeStep.__post_init__(self)

@@ -181,8 +181,7 @@ def summarize(
     """Returns the result of a run, as docs/training.md describes it."""
     last, best = history[-1], monitor.best(history)
     evaluated: dict[str, Any] = next((row for row in reversed(history) if "val_images" in row), {})
-    # rows of a checkpoint of an earlier version may lack a figure
-    figures = {name: sum(row.get(name, 0.0) for row in history) for name in (*SUMS, *MEANS)}
+    figures = {name: sum(row[name] for row in history) for name in (*SUMS, *MEANS)}
     shares = rates(figures)
 
     return {

@@ -323,12 +323,9 @@ def _is_aside(name: str) -> bool:
 
 
 def read_pixels(saved: Mapping[str, Any], path: Path) -> Weights:
-    """Returns what a checkpoint of ours says of the images that it was trained on, and no tensors.
-
-    An earlier version kept nothing of them.
-    """
-    kept = saved.get("options", {})
-    mean, std = kept.get("transform.mean"), kept.get("transform.std")
+    """Returns what a checkpoint of ours says of the images of its training, and no tensors."""
+    kept = saved["options"]
+    mean, std = kept["transform.mean"], kept["transform.std"]
     return Weights(source=str(path), tensors={}, mean=mean, std=std)
 
 

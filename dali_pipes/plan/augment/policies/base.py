@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.checks import check_choice
-from dali_pipes.options import Options, added_option, check_options
+from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.augment import operations
 from dali_pipes.plan.augment.operations import CODE, Codes, Numbers, Slot
 from dali_pipes.plan.philox import Draws
@@ -71,7 +71,7 @@ def equalize_option() -> Any:
     """The option of policies that equalize: OpenCV's way, which is in DALI's graph, or
     torchvision's.
     """
-    return added_option("opencv", check_choice, tuple(EQUALIZE))
+    return option("opencv", check_choice, tuple(EQUALIZE))
 
 
 def ops_with(equalize: str, ops: tuple[str, ...]) -> tuple[str, ...]:
