@@ -294,8 +294,6 @@ class Backend(ABC):
         config: its options, with the number of cores set.
         batch_size: images of a full batch.
         device: where the batches arrive.
-        probe: tests in a separate process whether regions of these images are decoded correctly
-            here; returns what is wrong, "" if nothing.
 
     Attributes:
         carries_out: what it makes of a transform besides a crop, a resize, flips and the operations
@@ -315,14 +313,13 @@ class Backend(ABC):
         config: Any,
         batch_size: int,
         device: torch.device,
-        probe: Callable[[], str] | None = None,
     ):
         self._manifest, self._transform, self._config = (
             manifest,
             transform,
             config.on_device(device),
         )
-        self._batch_size, self._device, self._probe = batch_size, device, probe
+        self._batch_size, self._device = batch_size, device
         self._refuse_undeclared()
         self._prepare()
 

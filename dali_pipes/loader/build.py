@@ -8,7 +8,7 @@ says which backend carries it out (backends/registry.py).
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +21,6 @@ from dali_pipes.checks import LARGEST_SEED, check_choice
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.bad_samples import BadSamples
 from dali_pipes.loader.classes import refuse_other_classes
-from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fetching import check_room
 from dali_pipes.loader.fingerprint import fingerprint
@@ -121,11 +120,7 @@ def build_loader(
     backend, target = entry_of(config).load(), resolve_device(device, config)
     config = config.on_cores()
     check_functions(transform, backend.functions_on(config.on_device(target), target))
-    # cached: each size of images has a backend of its own, and what this GPU decodes stays the same
-    probe = cache(partial(try_regions, manifest, transform.exif, config, batch_size, target))
-    build_backend = partial(
-        backend, manifest, config=config, batch_size=batch_size, device=target, probe=probe
-    )
+    build_backend = partial(backend, manifest, config=config, batch_size=batch_size, device=target)
 
     compare_ranks(plan, fingerprint(plan, transform, batch_transform), transform)
     bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)

@@ -16,14 +16,14 @@ import torch
 
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.decode_probe import IMAGES, ProbeResult, probe
 from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.child import ChildError
+from dali_pipes.tools.doctor.decoding_check import IMAGES, ComparedDecoding, check_decoding
 from dali_pipes.tools.doctor.images import make_images
 
 LEAST = 5.0  # seconds that must be left for another set
 LONGEST = 40.0  # seconds for one set
-Row = dict[str, Any]  # loader (plain), batch_size; ProbeResult, faults and doubts, or error
+Row = dict[str, Any]  # loader (plain), batch_size; ComparedDecoding, faults and doubts, or error
 
 
 def tried(batch_size: int) -> Iterator[tuple[DaliConfig, int]]:
@@ -114,7 +114,9 @@ def _answer(
     manifest: Manifest, config: DaliConfig, batch_size: int, device: torch.device, limit: float
 ) -> dict[str, Any]:
     try:
-        found: ProbeResult = probe(manifest, "ignore", config, batch_size, device, limit)
+        found: ComparedDecoding = check_decoding(
+            manifest, "ignore", config, batch_size, device, limit
+        )
     except ChildError as error:
         return {"error": str(error)}
     return {**asdict(found), "faults": found.faults(), "doubts": found.doubts()}

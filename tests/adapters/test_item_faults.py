@@ -377,7 +377,6 @@ REFUSED = {
         {"config": dp.TorchvisionGpuConfig()},
         "TorchvisionGpuConfig cannot load items",
     ),
-    "probe": (CAPTIONS, {"config": dp.DaliConfig(decode="probe")}, "decode is probe"),
     "a rank of 0": (CAPTIONS, {"rank": 0}, r"rank is 0; it takes Rank\(index, count\)"),
     "a rank of 1": (CAPTIONS, {"rank": 1}, r"rank is 1; it takes Rank\(index, count\)"),
     "no config": (CAPTIONS, {"config": "torch"}, "config is 'torch'"),

@@ -9,7 +9,7 @@ import pytest
 
 import dali_pipes as dp
 from dali_pipes.backends.dali import decoding
-from dali_pipes.backends.dali.decoding import Decoding, Versions, choose, installed_versions
+from dali_pipes.backends.dali.decoding import Versions, choose, installed_versions
 from dali_pipes.measure.arms import SyntheticConfig
 
 OLD, CRASHING, LATER, UNKNOWN = (0, 8, 0), (0, 9, 0), (0, 10, 0), (0, 0, 0)
@@ -24,8 +24,8 @@ def installed(monkeypatch):
     return fake
 
 
-def chosen(on_gpu=True, exif="ignore", probe=None, **options):
-    return choose(dp.DaliConfig(**options), dp.TrainTransform(exif=exif), on_gpu, probe)
+def chosen(on_gpu=True, exif="ignore", **options):
+    return choose(dp.DaliConfig(**options), dp.TrainTransform(exif=exif), on_gpu)
 
 
 @pytest.mark.parametrize("fancy", [True, False])
@@ -105,31 +105,10 @@ def test_force_region_cannot_be_exact_where_pixels_differ_between_runs(installed
     assert not chosen(exact=True).region
 
 
-def test_a_fault_of_one_column_is_left_to_no_probe(installed):
-    """The probe compares means, in which one column is little."""
-    installed(OLD, CUDA_12)
-    found = chosen(decode="probe", probe=lambda: pytest.fail("it was tried"))
-    assert not found.region and "the outermost pixel" in found.why
-
-
-@pytest.mark.parametrize("wrong", ["", "crashed: its process ended with SIGSEGV"])
-def test_probe_believes_what_this_gpu_does_and_not_the_table(installed, wrong):
-    installed(CRASHING, CUDA_12)
-    found = chosen(decode="probe", probe=lambda: wrong)
-    assert found.region == (not wrong) and (wrong or "no fault") in found.why
-
-
-def test_probe_that_cannot_be_made_follows_the_table(installed):
-    installed(CRASHING, CUDA_12)
-    assert not chosen(decode="probe").region
-
-
-@pytest.mark.parametrize("decode", ["auto", "region", "probe", "force_region", "whole"])
+@pytest.mark.parametrize("decode", ["auto", "region", "force_region", "whole"])
 def test_on_the_cpu_no_fault_applies(installed, decode):
     installed(CRASHING, CUDA_12)
-    assert chosen(on_gpu=False, decode=decode, probe=lambda: "not asked").region == (
-        decode != "whole"
-    )
+    assert chosen(on_gpu=False, decode=decode).region == (decode != "whole")
 
 
 def test_versions_are_those_of_the_installed_libraries():
@@ -175,19 +154,3 @@ def test_every_loader_explains_itself_in_one_line(manifest, config):
     assert text and "\n" not in text
     if isinstance(config, dp.DaliConfig):
         assert "planned regions only" in text and "on the CPU" in text
-
-
-def test_regions_are_tried_once_for_all_sizes_of_a_run(manifest, monkeypatch):
-    tried = []
-    monkeypatch.setattr("dali_pipes.loader.build.try_regions", lambda *job: tried.append(job) or "")
-    monkeypatch.setattr(
-        "dali_pipes.backends.dali.backend.choose",
-        lambda config, transform, on_gpu, probe: Decoding(not probe(), ""),
-    )
-    transform = dp.TrainTransform(size=24, sizes={1: 32, 2: 24})
-    with dp.build_loader(
-        manifest, dp.DaliConfig(device="cpu", decode="probe"), transform=transform, batch_size=8
-    ) as loader:
-        for _ in range(3):
-            list(loader)
-    assert len(tried) == 1

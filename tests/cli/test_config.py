@@ -226,7 +226,7 @@ def test_the_toggle():
         "dali": dp.DaliConfig(),
         "dali_cpu": dp.DaliConfig(device="cpu"),
         "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
-        "dali_fastest": dp.DaliConfig(decode="probe", jpeg_fancy_upsampling=False),
+        "dali_fastest": dp.DaliConfig(jpeg_fancy_upsampling=False),
         "tfdata": dp.TfDataConfig(),
         "torch": dp.TorchConfig(),
         "torch_auto": dp.TorchConfig(decoder="auto"),

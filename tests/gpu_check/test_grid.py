@@ -65,7 +65,6 @@ def test_the_best_settings_are_those_of_the_same_work():
     assert best_dali(parts, "dali_native") == DEFAULT | {
         "num_threads": 6,
         "hw_decoder_load": 1,
-        "decode": "probe",
     }
     # there was no time for it: as the arm that decodes alike
     assert best_dali(parts, "dali_native_fancy") == best

@@ -12,9 +12,9 @@ from gpu_check import probing
 from gpu_check.probing import probed, regions_are_right, together, tried
 
 import dali_pipes as dp
-from dali_pipes.loader.decode_probe import IMAGES, ProbeResult
 from dali_pipes.measure.workload import to_dict
 from dali_pipes.system.child import ChildError
+from dali_pipes.tools.doctor.decoding_check import IMAGES, ComparedDecoding
 from dali_pipes.tools.doctor.images import KINDS, SIZES
 
 MADE = len(KINDS) * len(SIZES) + 1
@@ -77,9 +77,9 @@ def test_each_trial_is_written_as_it_comes_and_a_crash_costs_no_other(
     def trial(manifest, exif, config, batch_size, device, limit_s):
         if config.decode == "force_region":
             raise ChildError("crashed: its process ended with SIGSEGV")
-        return ProbeResult(**FINE | {"accepted": ["b.jpg"]})
+        return ComparedDecoding(**FINE | {"accepted": ["b.jpg"]})
 
-    monkeypatch.setattr(probing, "probe", trial)
+    monkeypatch.setattr(probing, "check_decoding", trial)
     found = probed(manifest, 64, tmp_path, 60.0, torch.device("cpu"))
     assert found == [
         json.loads(line) for line in (tmp_path / "probe.jsonl").read_text().splitlines()

@@ -68,12 +68,6 @@ def test_the_same_mix_does_not(manifest, caplog, mix):
     assert warnings_of(manifest, caplog, state, mix) == []
 
 
-def test_a_state_from_before_there_was_a_mix_is_resumed(manifest, caplog):
-    state = loader(manifest, ENGINE).state_dict()
-    del state["engine_mix"]
-    assert warnings_of(manifest, caplog, state, ENGINE) == []
-
-
 ROUTES = Routes((EnginePart(b"4:2:0", 0, (1,)),), engine_share=1.0)
 
 

@@ -27,7 +27,7 @@ from dali_pipes.checks import LARGEST_SEED, check_choice, describe_value
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.table.schema import SCHEMA
-from dali_pipes.errors import ChoiceError, ConfigError, Mention, OptionError
+from dali_pipes.errors import ChoiceError, ConfigError, Mention
 from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fingerprint import fingerprint
 from dali_pipes.loader.loader import Loader
@@ -277,12 +277,6 @@ def refuse_backend(config: Any) -> None:
             Mention(DaliConfig),
             " or ",
             Mention(TorchConfig),
-        )
-    if getattr(config, "decode", None) == "probe":
-        raise OptionError(
-            type(config),
-            "decode is probe, which tests regions of a manifest's images before the first batch, "
-            "and the images of items are not known then; leave it at auto, or set region or whole",
         )
 
 

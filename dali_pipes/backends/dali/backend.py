@@ -98,7 +98,7 @@ class DaliBackend(Backend):
             self._refuse_beyond_graph()
             self._refuse_wide()
         self._refuse_globals_before()
-        self.decoding = choose(self._config, self._transform, on_gpu, self._probe)
+        self.decoding = choose(self._config, self._transform, on_gpu)
         self._routes: Routes | None = None
         if self.device_id is not None and isinstance(self._config, DaliConfig):
             self._routes = choose_routes(self._manifest, self._config, self.device_id)

@@ -15,7 +15,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.system.cpus import parse_cpus
 
-DECODE = ("auto", "region", "whole", "probe", "force_region")
+DECODE = ("auto", "region", "whole", "force_region")
 RESIZE = ("torch", "dali")
 USUAL_LOAD = 0.6  # what a balance of the decoders comes to, about
 
@@ -43,9 +43,8 @@ class DaliOptions(LoaderConfig):
             bit on any number of GPUs, and after a resume.
         decode: "region" decodes only the planned region; "whole" decodes the image and cuts the
             region out. "auto" decodes regions, except on a GPU with libraries that are known to
-            decode them wrongly or on the CPU (docs/gpu-path.md). "probe" tests regions on this GPU
-            first, in a separate process. "force_region" always decodes regions, even with known
-            faults, unless `exact` is on and they would break it.
+            decode them wrongly or on the CPU (docs/gpu-path.md). "force_region" always decodes
+            regions, even with known faults, unless `exact` is on and they would break it.
         jpeg_fancy_upsampling: chroma upsampling as libjpeg does it, GPU only (the CPU always does);
             without it pixels differ.
         hybrid_huffman_threshold: pixels from which on the GPU does the Huffman decoding too, GPU

@@ -78,7 +78,7 @@ class RegionFault:
     # whether these versions with these options have it
     applies: Callable[[Versions, DaliOptions, Transform], bool]
     way_out: "WayOut | None" = None  # what avoids it
-    is_small: bool = False  # whether so few pixels are wrong that decode=probe does not see it
+    is_small: bool = False  # whether a few pixels are wrong, and others in each run
 
 
 FAULTS = (
@@ -131,13 +131,8 @@ class Decoding:
         )
 
 
-def choose(
-    config: DaliOptions, transform: Transform, on_gpu: bool, probe: Callable[[], str] | None = None
-) -> Decoding:
+def choose(config: DaliOptions, transform: Transform, on_gpu: bool) -> Decoding:
     """What `config.decode` means with the installed libraries.
-
-    Args:
-        probe: tests regions on this GPU, for decode=probe; returns what is wrong, "" if nothing.
 
     Raises:
         OptionError: decode is "region" but a fault of the table applies, or it is "force_region"
@@ -167,20 +162,6 @@ def choose(
                 f"decode=force_region, {versions}{f', though {known}' if faults else ''}",
                 repeats,
             )
-        case "probe" if probe and not any(fault.is_small for fault in faults):
-            wrong = probe()
-            if wrong:
-                log.warning(
-                    (
-                        "decoding regions failed its test on this GPU, so whole images are "
-                        "decoded: %s"
-                    ),
-                    wrong,
-                )
-            return Decoding(
-                not wrong,
-                (f"{versions}; regions tried on this GPU: {wrong or 'no fault against the CPU'}"),
-            )
         case "region" if faults:
             owner = type(config)
             ways = [way.to_parts(owner) for way in ways_out(config, transform)]
@@ -194,7 +175,7 @@ def choose(
                 " tries it anyway",
             )
 
-    # the rest: auto, region without a fault, and probe if it has no test or would not see the fault
+    # the rest: auto, and region without a fault
     if faults:
         return Decoding(False, f"{versions}: {known}")
     return Decoding(True, f"{versions} decode regions on the GPU")

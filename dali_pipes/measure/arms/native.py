@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dali_pipes.backends.dali.config import DECODE, DaliOptions
+from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.checks import check_choice
 from dali_pipes.options import option
 
@@ -20,6 +20,5 @@ class DaliNativeConfig(DaliOptions):
         resize: "dali", since its graph makes the images.
     """
 
-    decode: str = option("probe", check_choice, DECODE)
     jpeg_fancy_upsampling: bool = False
     resize: str = option("dali", check_choice, ("dali",))

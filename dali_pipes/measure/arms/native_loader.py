@@ -4,7 +4,6 @@ Against the arm of `DaliConfig` that decodes alike, it shows what the plan costs
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.graph import filter_of, gray, normalize
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, Mention
-from dali_pipes.loader.decode_probe import try_regions
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import TrainTransform, Transform
@@ -35,11 +33,7 @@ class NativeLoader(UnplannedLoader):
         super().__init__(len(manifest), batch_size)
         config, self._device = config.on_cores(), arrival_device(config)
         self._manifest = manifest
-        # whether regions can be decoded on this GPU is tried, as for a planned loader
-        probe = partial(try_regions, manifest, transform.exif, config, batch_size, self._device)
-        self._backend = DaliNativeBackend(
-            manifest, transform, config, batch_size, self._device, probe
-        )
+        self._backend = DaliNativeBackend(manifest, transform, config, batch_size, self._device)
 
     @property
     def decodes(self) -> str:

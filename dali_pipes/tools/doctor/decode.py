@@ -12,8 +12,8 @@ import numpy as np
 from nvidia.dali import Pipeline, __version__, fn, pipeline_def, types
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.loader.decode_probe import IDLE_BELOW
 from dali_pipes.system.nvml import Gpu
+from dali_pipes.tools.doctor.decoding_check import IDLE_BELOW
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 from dali_pipes.tools.doctor.machine import uuid
 from dali_pipes.tools.doctor.report import Finding, ok, warning

@@ -2,7 +2,6 @@
 
 import io
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.demo import draw_image
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.decode_compare import CLOSE, FAR
-from dali_pipes.loader.decode_probe import ProbeResult, probe, try_regions
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import ChildError
+from dali_pipes.tools.doctor.decoding_check import ComparedDecoding, check_decoding
+from dali_pipes.tools.doctor.decoding_compare import CLOSE, FAR
 from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
 
 Pixels = NDArray[np.uint8]
@@ -124,37 +123,32 @@ def made_images(
 def images_of(
     manifest: Manifest, loader: DaliOptions, batch_size: int, limit_s: float, device: torch.device
 ) -> Finding:
-    """Judges the decoding of at most `decode_probe.IMAGES` images, spread over the manifest.
+    """Judges the decoding of at most `decoding_check.IMAGES` images, spread over the manifest.
 
-    They are decoded in a separate process, which may crash or hang. With decode=probe, what the
-    loader would then use is judged: regions, or whole images if regions fail.
+    They are decoded in a separate process, which may crash or hang.
     """
-    if loader.decode == "probe":
-        wrong = try_regions(manifest, "ignore", loader, batch_size, device)
-        loader = replace(loader, decode="whole" if wrong else "force_region")
     try:
-        return judge_probe(probe(manifest, "ignore", loader, batch_size, device, limit_s), loader)
+        found = check_decoding(manifest, "ignore", loader, batch_size, device, limit_s)
+        return judge_decoding(found, loader)
     except ChildError as error:
         return failed(str(error), remedy(loader))
 
 
-def judge_probe(probed: ProbeResult, loader: DaliOptions) -> Finding:
-    shares = {"JPEG engines": probed.nvjpg, "SM": probed.sm}
-    mean = (
-        f"{probed.images} images, mean |difference| from the CPU's pixels {probed.mean:.2f} of 255"
-    )
+def judge_decoding(found: ComparedDecoding, loader: DaliOptions) -> Finding:
+    shares = {"JPEG engines": found.nvjpg, "SM": found.sm}
+    mean = f"{found.images} images, mean |difference| from the CPU's pixels {found.mean:.2f} of 255"
 
-    cost = f"{probed.cpu_ms:.2f} CPU-ms an image, a loader on the CPU {probed.cpu_ms_on_cpu:.2f}"
+    cost = f"{found.cpu_ms:.2f} CPU-ms an image, a loader on the CPU {found.cpu_ms_on_cpu:.2f}"
     figures = [
         mean,
         cost,
         *(f"{name} up to {use:.0%}" for name, use in shares.items() if use is not None),
-        probed.decodes,
+        found.decodes,
     ]
 
-    if faults := probed.faults():
+    if faults := found.faults():
         return failed("; ".join([*faults, *figures]), remedy(loader))
-    if doubts := probed.doubts():
+    if doubts := found.doubts():
         return warning(
             "; ".join([*figures, *doubts]),
             "dali-pipes scan verify=full names the damaged images of a data set",

@@ -11,18 +11,17 @@ from PIL import Image, JpegImagePlugin
 
 import dali_pipes as dp
 from dali_pipes.backends.dali import decoding
-from dali_pipes.loader import decode_compare, decode_probe
-from dali_pipes.loader.decode_probe import ProbeResult
 from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.system.child import Answer, ChildError
-from dali_pipes.tools.doctor import images
+from dali_pipes.tools.doctor import decoding_check, decoding_compare, images
 from dali_pipes.tools.doctor.config import DoctorConfig
+from dali_pipes.tools.doctor.decoding_check import ComparedDecoding
 from dali_pipes.tools.doctor.images import KINDS, SIZES, make_images
 from dali_pipes.tools.doctor.run import all_checks
 
 CPU = torch.device("cpu")
 SIMPLER = "loader.jpeg_fancy_upsampling=false, with other pixels"
-FINE = ProbeResult(
+FINE = ComparedDecoding(
     images=60,
     mean=0.12,
     far={},
@@ -40,7 +39,9 @@ FINE = ProbeResult(
 
 
 def with_(**changes):
-    return ProbeResult(**{name: getattr(FINE, name) for name in ProbeResult.__slots__} | changes)
+    return ComparedDecoding(
+        **{name: getattr(FINE, name) for name in ComparedDecoding.__slots__} | changes
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +83,11 @@ def test_the_truncated_one_has_a_header_and_no_end(made):
 @pytest.mark.slow
 def test_the_cpu_decodes_made_images_as_the_cpu_does(monkeypatch):
     """The real thing, but for the GPU and the child process: with the loader's own options."""
-    monkeypatch.setattr(decode_compare, "SECONDS", 0.1)
+    monkeypatch.setattr(decoding_compare, "SECONDS", 0.1)
     monkeypatch.setattr(
-        decode_probe,
+        decoding_check,
         "in_child",
-        lambda function, limit_s, *job: Answer(decode_compare.compare(*job), ""),
+        lambda function, limit_s, *job: Answer(decoding_compare.compare(*job), ""),
     )
     finding = images.made_images(dp.DaliConfig(device="cpu", decode="whole"), 256, 120, CPU)
     assert finding.status == "ok", finding
@@ -98,14 +99,14 @@ def test_the_cpu_decodes_made_images_as_the_cpu_does(monkeypatch):
 
 
 def test_what_is_as_on_the_cpu_is_ok_with_its_figures():
-    finding = images.judge_probe(FINE, dp.DaliConfig())
+    finding = images.judge_decoding(FINE, dp.DaliConfig())
     assert finding.status == "ok"
     assert finding.found == (
         "60 images, mean |difference| from the CPU's pixels 0.12 of 255; 0.40 CPU-ms an "
         "image, a loader on the CPU 2.00; "
         "JPEG engines up to 30%; SM up to 20%; DALI on GPU 0 decodes whole images"
     )
-    assert "JPEG engines" not in images.judge_probe(with_(nvjpg=None), dp.DaliConfig()).found
+    assert "JPEG engines" not in images.judge_decoding(with_(nvjpg=None), dp.DaliConfig()).found
 
 
 @pytest.mark.parametrize(
@@ -121,13 +122,13 @@ def test_what_is_as_on_the_cpu_is_ok_with_its_figures():
     ],
 )
 def test_decoding_on_the_cpu_and_wrong_pixels_fail(wrong, found):
-    finding = images.judge_probe(with_(**wrong), dp.DaliConfig())
+    finding = images.judge_decoding(with_(**wrong), dp.DaliConfig())
     assert finding.status == "failed" and found in finding.found and "60 images" in finding.found
     assert "loader=dali_cpu, which needs no GPU" in finding.remedy
 
 
 def test_a_damaged_image_that_nvjpeg_takes_is_a_warning():
-    finding = images.judge_probe(with_(accepted=["b.jpg"]), dp.DaliConfig())
+    finding = images.judge_decoding(with_(accepted=["b.jpg"]), dp.DaliConfig())
     assert (
         finding.status == "warning"
         and "1 damaged images are delivered" in finding.found
@@ -139,7 +140,7 @@ def test_a_crash_is_a_failure_that_says_what_to_do(manifest, monkeypatch):
     def crashes(*arguments):
         raise ChildError("crashed: its process ended with SIGSEGV")
 
-    monkeypatch.setattr(images, "probe", crashes)
+    monkeypatch.setattr(images, "check_decoding", crashes)
     finding = images.images_of(manifest, dp.DaliConfig(decode="force_region"), 8, 60, CPU)
     assert (finding.status, finding.found) == ("failed", "crashed: its process ended with SIGSEGV")
     assert finding.remedy.startswith("loader.decode=whole")
@@ -179,7 +180,7 @@ def test_the_doctor_tries_the_loader_that_is_named(manifest, monkeypatch):
         )
         return FINE
 
-    monkeypatch.setattr(images, "probe", records)
+    monkeypatch.setattr(images, "check_decoding", records)
     loader = dp.DaliConfig(decode="whole")
     checks = all_checks(DoctorConfig(loader=loader, batch_size=32, limit_s=50), manifest)
     for check in (

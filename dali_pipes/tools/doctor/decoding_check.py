@@ -1,27 +1,27 @@
-"""Tests DALI's decoding before it is used, with a loader's own options.
+"""Checks a loader's decoding against the CPU's.
 
-`probe` decodes some images of a manifest with these options and on the CPU, and compares them. It
-does so in a separate process (decode_compare.py), since decoders may crash or hang. `try_regions`
-is what `DaliConfig(decode="probe")` asks; the doctor and the tests of a GPU use `probe` itself.
+`check_decoding` decodes some images of a manifest with a loader's options and on the CPU, and
+compares them. It does so in a separate process (decoding_compare.py), since decoders may crash or
+hang.
 """
 
 import re
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.decode_compare import compare
-from dali_pipes.system.child import ChildError, in_child
+from dali_pipes.system.child import in_child
 
 IMAGES = 500  # how many are decoded, at most
 LIMIT_S = 120.0
+_COMPARE = "dali_pipes.tools.doctor.decoding_compare:compare"
 IDLE_BELOW = 0.01  # use of the JPEG engines above this is not noise
 
 # a line on stderr as nvImageCodec writes it (src/default_debug_messenger.h), maybe with a color
@@ -44,7 +44,7 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult:
+class ComparedDecoding:
     """What differs between images decoded with a loader's options and on the CPU."""
 
     images: int  # how many both have decoded
@@ -118,30 +118,14 @@ class ProbeResult:
         return still and self.engine_load > 0 and self.cpu_ms >= self.cpu_ms_on_cpu
 
 
-def try_regions(
-    manifest: Manifest, exif: str, config: Any, batch_size: int, device: torch.device
-) -> str:
-    """Says in one line what is wrong with decoding regions of these images on this GPU; "" if
-    nothing is.
-    """
-    try:
-        return "; ".join(
-            probe(
-                manifest, exif, replace(config, decode="force_region"), batch_size, device
-            ).faults()
-        )
-    except ChildError as error:
-        return str(error)
-
-
-def probe(
+def check_decoding(
     manifest: Manifest,
     exif: str,
     config: DaliOptions,
     batch_size: int,
     device: torch.device,
     limit_s: float = LIMIT_S,
-) -> ProbeResult:
+) -> ComparedDecoding:
     """Decodes random regions of at most `IMAGES` images spread over the manifest, with this config
     and on the CPU, and compares them image by image.
 
@@ -153,15 +137,8 @@ def probe(
         file = Path(folder, "images.parquet")
         manifest.subset(ids).save(file)
         job = str(file), exif, asdict(config), batch_size, str(device)
-        compared, output = in_child(f"{__name__}:compare_in_child", limit_s, *job)
-    return ProbeResult(**compared, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
-
-
-def compare_in_child(
-    file: str, exif: str, config: dict[str, Any], batch_size: int, device: str
-) -> dict[str, Any]:
-    """What the process of `probe` runs. Options with decode=probe ask in it what a loader would."""
-    return compare(file, exif, config, batch_size, device, try_regions)
+        compared, output = in_child(_COMPARE, limit_s, *job)
+    return ComparedDecoding(**compared, fallbacks=dict(Counter(cpu_fallbacks(messages(output)))))
 
 
 def messages(output: str) -> list[Message]:

@@ -1,13 +1,10 @@
 """Compares the pixels that a loader's options give with those of DALI on the CPU.
 
-decode_probe.py calls `compare` in a separate process, since a decoder may crash it. The loaders are
-made without `build_loader`, which imports decode_probe.py and so this module.
+decoding_check.py calls `compare` in a separate process, since a decoder may crash it.
 """
 
 import hashlib
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
-from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.loader.bad_samples import BadSamples
-from dali_pipes.loader.device import resolve_device
-from dali_pipes.loader.loader import Loader
-from dali_pipes.plan.plan import Plan
+from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.sampling import Sequential
 from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.nvml import Gpu, NoGpu
@@ -31,9 +24,6 @@ FAR = 5.0  # another chroma upsampling makes about 2, swapped channels 16, a shi
 # a loader is measured for at least so long: NVML's counters are means over up to a second
 SECONDS = 1.0
 
-# what a loader with decode=probe asks, as decode_probe.try_regions answers it
-RegionProbe = Callable[[Manifest, str, DaliOptions, int, torch.device], str]
-
 
 class _LoaderRun(NamedTuple):
     pixels: dict[int, NDArray[np.uint8]]  # of each image, by id
@@ -43,22 +33,17 @@ class _LoaderRun(NamedTuple):
 
 
 def compare(
-    file: str,
-    exif: str,
-    config: dict[str, Any],
-    batch_size: int,
-    device: str,
-    probe: RegionProbe | None = None,
+    file: str, exif: str, config: dict[str, Any], batch_size: int, device: str
 ) -> dict[str, Any]:
-    """Returns the fields of `decode_probe.ProbeResult`, except `fallbacks`.
+    """Returns the fields of `ComparedDecoding`, except `fallbacks`.
 
-    Result and arguments, except `probe`, go through JSON. `file` is a saved manifest, `config` has
-    the options of a DaliConfig.
+    Result and arguments go through JSON. `file` is a saved manifest, `config` has the options of a
+    DaliConfig.
     """
     manifest, ours = Manifest.load(file), DaliConfig(**config)
     use, on_gpu = _GpuUse(device), torch.device(device).type == "cuda" and ours.device != "cpu"
 
-    run = _run(manifest, exif, ours, batch_size, device, probe, use)
+    run = _run(manifest, exif, ours, batch_size, device, use)
     reference = _run(manifest, exif, DaliConfig(device="cpu"), batch_size, "cpu")
 
     # A mean over each image: a fault of one image must not disappear among the others. As int16,
@@ -101,32 +86,21 @@ def _run(
     config: DaliOptions,
     batch_size: int,
     device: str,
-    probe: RegionProbe | None = None,
     use: "_GpuUse | None" = None,
 ) -> _LoaderRun:
     """Runs a loader for one epoch to get the pixels, then for some more to measure CPU time."""
-    # random regions, the same ones for every config: the plan does not depend on it
-    transform = TrainTransform(dtype="uint8", exif=exif)
-
-    plan = Plan(
+    with build_loader(
         manifest,
-        transform,
-        min(batch_size, len(manifest)),
+        config,
+        # random regions, the same ones for every config: the plan does not depend on it
+        transform=TrainTransform(dtype="uint8", exif=exif),
+        batch_size=min(batch_size, len(manifest)),
         sampling=Sequential(),
         last_batch="partial",
-    )
-    target, config = resolve_device(device, config), config.on_cores()
-    build_backend = partial(
-        entry_of(config).load(),
-        manifest,
-        config=config,
-        batch_size=plan.batch_size,
-        device=target,
-        probe=probe and partial(probe, manifest, exif, config, plan.batch_size, target),
-    )
-
-    bad = BadSamples(plan, transform, substitute=True, max_fraction=1.0)
-    with Loader(plan, transform, build_backend, bad) as loader:
+        on_bad_sample="substitute",
+        max_bad_fraction=1.0,
+        device=device,
+    ) as loader:
         pixels = {
             at: image
             for batch in loader

@@ -1,4 +1,4 @@
-"""The probe of decoding, on the CPU; and what nvImageCodec says, in its own words."""
+"""The check of decoding, on the CPU; and what nvImageCodec says, in its own words."""
 
 import io
 import subprocess
@@ -11,14 +11,15 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.loader.decode_probe import (
+from dali_pipes.system.child import ChildError
+from dali_pipes.tools.doctor import decoding_compare
+from dali_pipes.tools.doctor.decoding_check import (
     PARTS_ON_GPU,
+    ComparedDecoding,
     Message,
-    ProbeResult,
+    check_decoding,
     cpu_fallbacks,
     messages,
-    probe,
-    try_regions,
 )
 
 CPU = torch.device("cpu")
@@ -127,13 +128,13 @@ def test_what_goes_to_the_cpu_is_what_the_last_decoder_on_the_gpu_declines():
     ],
 )
 def test_each_fault_is_named(change, fault):
-    assert ProbeResult(**FINE | change).faults() == ([fault] if fault else [])
+    assert ComparedDecoding(**FINE | change).faults() == ([fault] if fault else [])
 
 
 def test_a_damaged_image_that_is_delivered_is_a_doubt():
-    assert ProbeResult(**FINE).doubts() == []
+    assert ComparedDecoding(**FINE).doubts() == []
     message = f"2 damaged images are delivered that the CPU refuses, such as a.jpg: {PARTS_ON_GPU}"
-    assert ProbeResult(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [message]
+    assert ComparedDecoding(**FINE | {"accepted": ["a.jpg", "b.jpg"]}).doubts() == [message]
 
 
 @pytest.mark.slow
@@ -141,7 +142,7 @@ def test_the_cpu_against_itself(scanned):
     """In a process of its own, with a damaged file among them, which both refuse."""
     damaged = scanned.path(3)
     damaged.write_bytes(damaged.read_bytes()[:-900])
-    found = probe(scanned, "ignore", dp.DaliConfig(device="cpu"), 16, CPU)
+    found = check_decoding(scanned, "ignore", dp.DaliConfig(device="cpu"), 16, CPU)
     assert found.images == len(scanned) - 1 and found.mean == 0 and found.faults() == []
     assert (
         found.cpu_ms > 0
@@ -153,9 +154,7 @@ def test_the_cpu_against_itself(scanned):
 
 
 def test_pixels_that_differ_are_seen_image_by_image(manifest, monkeypatch):
-    from dali_pipes.loader import decode_compare
-
-    real = decode_compare._run
+    real = decoding_compare._run
 
     def swapped(manifest, exif, config, *more):
         run = real(manifest, exif, config, *more)
@@ -164,41 +163,41 @@ def test_pixels_that_differ_are_seen_image_by_image(manifest, monkeypatch):
         run.pixels[3] = np.roll(run.pixels[3], 9, axis=1)
         return run._replace(bad={"lost.jpg"})
 
-    monkeypatch.setattr(decode_compare, "SECONDS", 0.1)
-    plain = decode_compare.compare(
+    monkeypatch.setattr(decoding_compare, "SECONDS", 0.1)
+    plain = decoding_compare.compare(
         manifest_file(manifest), "ignore", {"device": "cpu", "num_threads": 1}, 8, "cpu"
     )
-    monkeypatch.setattr(decode_compare, "_run", swapped)
+    monkeypatch.setattr(decoding_compare, "_run", swapped)
     job = {"device": "cpu", "num_threads": 1}
-    found = decode_compare.compare(manifest_file(manifest), "ignore", job, 8, "cpu")
+    found = decoding_compare.compare(manifest_file(manifest), "ignore", job, 8, "cpu")
     assert list(found["far"]) == [manifest.name(3)] and found["refused"] == ["lost.jpg"]
     assert plain["far"] == {} and plain["digest"] != found["digest"]
-    other_batch = decode_compare.compare(
+    other_batch = decoding_compare.compare(
         manifest_file(manifest), "ignore", {"device": "cpu"}, 16, "cpu"
     )
     assert other_batch["digest"] == plain["digest"]
 
 
 def manifest_file(manifest):
-    file = str(manifest.root) + "/../probed.parquet"
+    file = str(manifest.root) + "/../checked.parquet"
     manifest.save(file)
     return file
 
 
 @pytest.mark.slow
-def test_a_probe_that_fails_is_an_answer(manifest):
+def test_a_check_that_fails_says_why(manifest):
     """On a machine without a GPU the child fails as it would where the driver is broken."""
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    wrong = try_regions(manifest, "ignore", dp.DaliConfig(device="gpu"), 8, torch.device("cuda", 0))
-    assert wrong.startswith("RuntimeError: Found no NVIDIA driver")
+    with pytest.raises(ChildError, match=r"^RuntimeError: Found no NVIDIA driver"):
+        check_decoding(manifest, "ignore", dp.DaliConfig(device="gpu"), 8, torch.device("cuda", 0))
 
 
 def test_what_a_gpu_may_do_with_a_truncated_image_is_said_once():
     """By the doubt of a test of decoding, and by the documents, which the tests of bad samples hold
     a GPU to.
     """
-    docs = Path(__file__).parents[2] / "docs"
-    assert PARTS_ON_GPU in ProbeResult(**FINE | {"accepted": ["x.jpg"]}).doubts()[0]
+    docs = Path(__file__).parents[3] / "docs"
+    assert PARTS_ON_GPU in ComparedDecoding(**FINE | {"accepted": ["x.jpg"]}).doubts()[0]
     for page in ("inputs.md", "reliability.md", "doctor.md"):
         assert PARTS_ON_GPU in " ".join((docs / page).read_text().split()), page
