@@ -361,18 +361,13 @@ class Backend(ABC):
 
     def _refuse_wide(self) -> None:
         """Refuses images of 16 bits a channel."""
-        if not self._manifest.has_wide:
-            return
-        instead: tuple[Any, ...] = (Mention(TorchConfig),)
-        if isinstance(self._config, DaliConfig):
-            way_out = ("device", "cpu") if self._config.decodes_on == "gpu" else ("resize", "torch")
-            instead = (Mention(DaliConfig, *way_out), ", or ", *instead)
-        raise ChoiceError(
-            type(self._config),
-            "does not decode images of 16 bits a channel, which the manifest has; read the "
-            "images without bits=16, or use ",
-            *instead,
-        )
+        if self._manifest.has_wide:
+            raise ChoiceError(
+                type(self._config),
+                "does not decode images of 16 bits a channel, which the manifest has; read the "
+                "images without bits=16, or use ",
+                Mention(TorchConfig),
+            )
 
     def _refuse_padding(self) -> None:
         """For a backend whose batches all have one size."""

@@ -100,7 +100,7 @@ CASES = {
     "crop outside, 16 bits": (
         "wide",
         dp.RandomCropTransform(size=30, padding=60, **OWN),
-        [DALI, TORCH],
+        [TORCH],
         {},
     ),
     "crop outside, masks": (
@@ -149,7 +149,7 @@ CASES = {
         [DALI, GRAPH, TORCH],
         {},
     ),
-    "16 bits": ("wide", dp.TrainTransform(size=40, **OWN), [DALI, TORCH], {}),
+    "16 bits": ("wide", dp.TrainTransform(size=40, **OWN), [TORCH], {}),
     "boxes and masks": (
         "painted",
         dp.TrainTransform(size=(48, 40), scale=(0.5, 1.0)),

@@ -8,15 +8,13 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import groupby, pairwise, starmap
+from itertools import pairwise, starmap
 from typing import Any
 
 import torch
 
 from dali_pipes.backends.base import DecodedBatch, Delivery
-from dali_pipes.backends.common import pixels
 from dali_pipes.backends.common.buffers import Buffers
-from dali_pipes.backends.common.fork_gate import GATE
 from dali_pipes.backends.common.transfer import run_one_ahead
 from dali_pipes.backends.common.view_finisher import (
     Regions,
@@ -24,7 +22,6 @@ from dali_pipes.backends.common.view_finisher import (
     arguments_of,
     as_resized,
 )
-from dali_pipes.backends.common.wide_pixels import WideImages
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.traces import span
@@ -40,19 +37,9 @@ class Finisher:
     Args:
         threads: each takes a part of every batch, and one core.
         pinned: whether batches are made in page-locked memory.
-        wide: makes the images that have 16 bits a channel, whose regions are not used; None: there
-            are none.
     """
 
-    def __init__(
-        self,
-        transform: Transform,
-        batch_size: int,
-        threads: int,
-        pinned: bool,
-        wide: WideImages | None = None,
-    ):
-        self._wide = wide
+    def __init__(self, transform: Transform, batch_size: int, threads: int, pinned: bool):
         self._buffers = [
             Buffers(group[0], batch_size * len(group), pinned) for group in transform.groups
         ]
@@ -91,14 +78,6 @@ class Finisher:
         count = min(self._count, -(-n // MIN_IMAGES_PER_TASK))
         edges = [n * part // count for part in range(count + 1)]
         delivery = planned, DecodedBatch.of(groups, torch.from_numpy(planned.ids))
-        if self._wide is not None and any(are_wide := self._wide.places(planned)):
-            return delivery, [
-                self._threads.submit(
-                    self._finish_mixed, planned, regions, views, are_wide, first, last
-                )
-                for first, last in pairwise(edges)
-            ]
-
         return delivery, [
             self._threads.submit(
                 self._finish,
@@ -107,29 +86,6 @@ class Finisher:
             )
             for first, last in pairwise(edges)
         ]
-
-    def _finish_mixed(
-        self,
-        planned: PlannedBatch,
-        regions: Regions,
-        views: list[tuple[Any, ...]],
-        are_wide: list[bool],
-        first: int,
-        last: int,
-    ) -> None:
-        """`_finish` for the images from `first` to `last` of a batch with wide images."""
-        assert self._wide is not None
-        # as long as possible runs of one kind, since a slice of a batch is no copy of it
-        for is_wide, run in groupby(range(first, last), are_wide.__getitem__):
-            places = list(run)
-            part = slice(places[0], places[-1] + 1)
-            if not is_wide:
-                self._finish(regions[part], [[values[part] for values in view] for view in views])
-                continue
-            self._wide.write(planned, places, [out for *_, out in views])
-            with GATE:
-                for drawn, (*_, out) in zip(planned.views, views, strict=True):
-                    pixels.erase(out[part], torch.from_numpy(drawn.augmentation.erased[part]))
 
     def _finish(self, regions: Regions, views: list[list[Any]]) -> None:
         with span("finish"):
@@ -142,8 +98,6 @@ class Finisher:
     def close(self) -> None:
         """Ends the threads, after the images in work."""
         self._threads.shutdown(cancel_futures=True)
-        if self._wide is not None:
-            self._wide.close()
 
 
 def _result(delivery: Delivery, parts: list[Future[None]]) -> Delivery:

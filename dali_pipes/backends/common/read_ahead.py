@@ -26,22 +26,14 @@ class ReadAhead:
     Args:
         threads: how many read at the same time, each a part of a batch.
         batches: how many are read ahead.
-        stand_in: the bytes in place of each wide image, which is then not read here.
 
     Attributes:
         failures: a line for each image of the present stream that could not be read, with the
             reason.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest | LooseImages,
-        threads: int,
-        batches: int,
-        stand_in: NDArray[np.uint8] | None = None,
-    ):
+    def __init__(self, manifest: Manifest | LooseImages, threads: int, batches: int):
         self._manifest, self._batches, self._count = manifest, batches, threads
-        self._stand_in = stand_in
         self._threads, self._reader = ThreadPoolExecutor(threads, "read_ahead"), Reader()
         self.failures: list[str] = []
 
@@ -72,13 +64,7 @@ class ReadAhead:
     def _read(
         self, images: Manifest | LooseImages, ids: NDArray[np.int64], failures: list[str]
     ) -> EncodedImages:
-        stand_in = self._stand_in
-        if stand_in is None:
-            return [self._read_one(images.extent(number), failures) for number in ids.tolist()]
-        return [
-            stand_in if wide else self._read_one(images.extent(number), failures)
-            for number, wide in zip(ids.tolist(), images.take_wide(ids).tolist(), strict=True)
-        ]
+        return [self._read_one(images.extent(number), failures) for number in ids.tolist()]
 
     def _read_one(self, extent: Extent, failures: list[str]) -> NDArray[np.uint8]:
         try:

@@ -1,84 +1,32 @@
 """Makes views of wide images, of 16 bits a channel, on the CPU: in float32, as the plan says.
 
-They are the same with every backend that takes such images. Nothing is rounded to whole numbers:
+Nothing is rounded to whole numbers:
 cropped, resized by Pillow in float32, cut to the range of the file where a bicubic filter goes
 beyond it, and flipped.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.backends.common.fork_gate import GATE
-from dali_pipes.backends.common.functions import Functions
 from dali_pipes.backends.common.gray import WEIGHTS
 from dali_pipes.backends.common.pillow import View, check_size
 from dali_pipes.backends.common.pixels import crop_and_flip
 from dali_pipes.backends.common.second_pixels import resize_values
-from dali_pipes.backends.common.view_writer import ViewWriter
 from dali_pipes.backends.common.whole_image import WARPS
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.image_files.wide import decode_wide
-from dali_pipes.data.manifest import Manifest
-from dali_pipes.data.reader import Reader
 from dali_pipes.data.upright import upright_size
 from dali_pipes.plan.coordinates import turn_mask
-from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.plan.whole.base import DrawnStep
-from dali_pipes.system.traces import span
 
 _WHITE = 65535
 _STEP = 257  # 65535 / 255: what is one step of 8 bits in 16
 Values = NDArray[np.float32]
-
-
-class WideImages:
-    """Reads the wide images of planned batches, and writes their views into batches."""
-
-    def __init__(self, manifest: Manifest, transform: Transform):
-        self._manifest, self._transforms = manifest, views_of(transform)
-        self._functions = list(map(Functions, self._transforms))
-        self._is_upright, self._reader = transform.exif == "apply", Reader()
-
-    def places(self, planned: PlannedBatch) -> list[bool]:
-        """(N,) which images of a batch are wide."""
-        wide: list[bool] = self._manifest.take_wide(planned.ids).tolist()
-        return wide
-
-    def write(
-        self, planned: PlannedBatch, places: Iterable[int], outs: Sequence[torch.Tensor]
-    ) -> None:
-        """Writes the images at these places of a batch, which are wide, into each view's `outs`,
-        (N, C, H, W), finished but for the regions that are erased.
-
-        Raises:
-            OSError: a file cannot be read.
-            ValueError: it is another image than when it was scanned. A broken one raises an error
-                of almost any type.
-        """
-        writers = list(map(ViewWriter, self._transforms, self._functions, planned.views, outs))
-        for at in places:
-            number = planned.ids[at : at + 1]
-            orientation = (
-                int(self._manifest.take_orientations(number)[0]) if self._is_upright else 1
-            )
-            extent = self._manifest.extent(number[0])
-            requests = [writer.decode_request(at) for writer in writers]
-            encoded = self._reader.read(extent)
-            images = read(encoded, str(extent), requests, orientation)
-            with GATE, span("decode"):
-                for writer, image in zip(writers, images, strict=True):
-                    writer.write(at, image)
-
-    def close(self) -> None:
-        """Closes the files that stay open."""
-        self._reader.close()
 
 
 def read(

@@ -22,7 +22,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import OperatorConcurrency
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.base import EVERYTHING, WIDE, Backend, DecodedBatch, Delivery
+from dali_pipes.backends.base import EVERYTHING, Backend, DecodedBatch, Delivery
 from dali_pipes.backends.common.finish import Finisher
 from dali_pipes.backends.common.in_work import InWork
 from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
@@ -33,11 +33,10 @@ from dali_pipes.backends.common.transfer import (
     join_groups,
     to_gpu,
 )
-from dali_pipes.backends.common.wide_pixels import WideImages
 from dali_pipes.backends.dali.augment import lacking, left_to_torch
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
-from dali_pipes.backends.dali.feed import beyond_graph, encoded_stand_in, plan_nodes, planned_inputs
+from dali_pipes.backends.dali.feed import beyond_graph, plan_nodes, planned_inputs
 from dali_pipes.backends.dali.graph import (
     Decoders,
     decoder_options,
@@ -89,14 +88,13 @@ class DaliBackend(Backend):
     """
 
     _config: DaliOptions
-    carries_out = EVERYTHING | {WIDE}
+    carries_out = EVERYTHING
 
     def _prepare(self) -> None:
         on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
         self.device_id = self._device.index if on_gpu else None
         if not self._resizes_with_torch:
             self._refuse_beyond_graph()
-            self._refuse_wide()
         self._refuse_globals_before()
         self.decoding = choose(self._config, self._transform, on_gpu)
         self._routes: Routes | None = None
@@ -112,7 +110,6 @@ class DaliBackend(Backend):
         self._finishes_last = bool(self._lacking) or any(
             not self._resizes_with_torch or function.draws_from_globals for function in functions
         )
-        self._refuse_wide_last()
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
         self._finisher: Finisher | None = None
@@ -157,19 +154,6 @@ class DaliBackend(Backend):
                         Mention(TorchConfig),
                     )
 
-    def _refuse_wide_last(self) -> None:
-        """Refuses images of 16 bits where batches of bytes are finished by functions that draw from
-        generators of the whole process.
-        """
-        if self._manifest.has_wide and self._finishes_last:
-            raise ChoiceError(
-                type(self._config),
-                "does not decode images of 16 bits a channel for functions in augment that draw "
-                "from random, numpy.random or PyTorch's C++ code; take their random numbers from "
-                "the second argument (draws=…), or use ",
-                Mention(TorchConfig),
-            )
-
     def _refuse_globals_before(self) -> None:
         """Refuses functions on whole images, which run in threads here, that draw from generators
         of the whole process.
@@ -206,7 +190,6 @@ class DaliBackend(Backend):
             )
         if self.device_id is None:
             resizes = "; PyTorch resizes" if self._resizes_with_torch else ""
-            resizes += "; Pillow decodes and resizes those of 16 bits" * self._manifest.has_wide
             return f"DALI {__version__} on the CPU decodes {self.decoding}{resizes}{rest}"
         load = self._config.engine_load
         who = self._routes or f"the JPEG engine up to {load:.0%} of each batch"
@@ -273,10 +256,7 @@ class DaliBackend(Backend):
         They are delivered on the device where they arrive.
         """
         to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
-        wide = (
-            WideImages(self._manifest, self._graph_transform) if self._manifest.has_wide else None
-        )
-        self._finisher = Finisher(self._graph_transform, self._batch_size, threads, to_pinned, wide)
+        self._finisher = Finisher(self._graph_transform, self._batch_size, threads, to_pinned)
         batches = self._finisher(
             (in_work.take(number), regions) for number, regions in regions_of(pipeline)
         )
@@ -358,11 +338,8 @@ class DaliBackend(Backend):
 
         `options` are further options of DALI's Pipeline.
         """
-        if not self._manifest.whole_files or self._manifest.has_wide:
-            stand_in = encoded_stand_in() if self._manifest.has_wide else None
-            self._read_ahead = ReadAhead(
-                self._manifest, self._config.read_threads, READ_AHEAD, stand_in
-            )
+        if not self._manifest.whole_files:
+            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
 
         decoders, planned = self._decoders(planned)
         settings = self._settings

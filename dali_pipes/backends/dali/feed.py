@@ -7,7 +7,6 @@ arrays batch by batch.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
-from PIL import Image
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dali_pipes.backends.common.read_ahead import ReadAhead
@@ -144,7 +142,7 @@ def planned_inputs(
     `routes` says which decoder takes an image; None: there is one decoder.
     """
     is_upright = transform.exif == "apply"
-    inputs = _upright_inputs(manifest) if is_upright else _stored_inputs(manifest)
+    inputs = _upright_inputs(manifest) if is_upright else _stored_inputs()
     if routes:
         inputs = _with_routes(inputs, manifest, routes)
     if only_decodes:
@@ -192,10 +190,9 @@ def _once_a_batch(function: Callable[[PlannedBatch], T]) -> Callable[[PlannedBat
     return kept
 
 
-def _stored_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
+def _stored_inputs() -> PlanInputs[PlanInput]:
     """The inputs of the region graph, if the plan is made for pixels as stored."""
     return _region_inputs(
-        manifest,
         lambda planned: _StoredRegion(planned.source, planned.region[:, :2], planned.region[:, 2:]),
     )
 
@@ -235,7 +232,7 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
         flip=one_of(FLIPS, _T.INT32),
         vertical_flip=one_of(VERTICAL_FLIPS, _T.INT32),
     )
-    return replace(_region_inputs(manifest, stored), turn=turn)
+    return replace(_region_inputs(stored), turn=turn)
 
 
 class _StoredRegion(NamedTuple):
@@ -246,32 +243,12 @@ class _StoredRegion(NamedTuple):
     size: NDArray[np.int64]
 
 
-def encoded_stand_in() -> NDArray[np.uint8]:
-    """One pixel as a PNG, which DALI decodes in place of a wide image."""
-    file = BytesIO()
-    Image.new("RGB", (1, 1)).save(file, "PNG")
-    return np.frombuffer(file.getvalue(), np.uint8)
-
-
-def _with_stand_ins(
-    planned: PlannedBatch, region: _StoredRegion, manifest: Manifest
-) -> _StoredRegion:
-    """The same regions, and of wide images that of the image that stands in for each."""
-    wide = manifest.take_wide(planned.ids)[:, None]
-    return _StoredRegion(
-        *(np.where(wide, pixels, each) for pixels, each in zip((1, 0, 1), region, strict=True))
-    )
-
-
 def _region_inputs(
-    manifest: Manifest, region_of: Callable[[PlannedBatch], _StoredRegion]
+    region_of: Callable[[PlannedBatch], _StoredRegion],
 ) -> PlanInputs[PlanInput]:
     """The inputs that say which region of a stored image is decoded."""
 
-    @_once_a_batch
-    def stored(planned: PlannedBatch) -> _StoredRegion:
-        region = region_of(planned)
-        return _with_stand_ins(planned, region, manifest) if manifest.has_wide else region
+    stored = _once_a_batch(region_of)
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
         return np.pad(stored(planned).image, ((0, 0), (0, 1)))
