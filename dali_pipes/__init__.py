@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
     from dali_pipes.backends.tfdata.config import TfDataConfig as TfDataConfig
     from dali_pipes.backends.torch.config import TorchConfig as TorchConfig
-    from dali_pipes.backends.torchvision_gpu.config import (
-        TorchvisionGpuConfig as TorchvisionGpuConfig,
-    )
     from dali_pipes.data.manifest import Manifest as Manifest
     from dali_pipes.data.objects import Targets as Targets
     from dali_pipes.errors import BadSampleError as BadSampleError
@@ -68,7 +65,6 @@ _NAMES = [
     "Targets",
     "TfDataConfig",
     "TorchConfig",
-    "TorchvisionGpuConfig",
     "boxes_to_image",
     "build_loader",
     "cupy_stream",
@@ -85,7 +81,7 @@ _HOMES = (
     *("errors", "plan.philox", "plan.plan", "plan.augment.policies.augment"),
     *("data.manifest", "data.objects", "system.traces"),
     "backends.base",
-    *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata", "torchvision_gpu")),
+    *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata")),
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     "loader.mixing_kernels",
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),

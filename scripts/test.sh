@@ -64,7 +64,7 @@ simulated() {
 # Those of streams, memory, waiting, the contract and bad files: a minute. Here PyTorch's memory is poisoned when it is given back;
 # `all` has its own allocator.
 simulated_soon() {
-  SIMULATED_GPU_POISON=1 simulated tests/gpu/test_{streams,lifetimes,waiting,transfer,torchvision_memory,mixing}_on_gpu.py tests/loader/test_bad_samples.py \
+  SIMULATED_GPU_POISON=1 simulated tests/gpu/test_{streams,lifetimes,waiting,transfer,mixing}_on_gpu.py tests/loader/test_bad_samples.py \
     tests/backends/test_contract.py -k "not kernels_make" -m "needs_cuda and not gpu_pixels and not compares_pixels and not slow and not alone"
 }
 

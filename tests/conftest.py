@@ -224,12 +224,6 @@ def no_launch_is_refused():
     assert count("refused") == before, "a launch that a GPU would refuse: the output names it"
 
 
-@pytest.fixture
-def torchvision_gpu_anywhere(monkeypatch):
-    """Where there is no GPU, build_loader makes the torchvision_gpu backend on the CPU."""
-    monkeypatch.setattr(dp.TorchvisionGpuConfig, "needs_gpu", False)
-
-
 @pytest.fixture(scope="session")
 def photograph_folder(tmp_path_factory) -> Path:
     """37 JPEGs in 5 classes: photographs-by-statistics of all sizes, some gray, progressive, 4:4:4,

@@ -21,7 +21,6 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.tfdata.config import TfDataConfig
 from dali_pipes.backends.torch.config import TorchConfig
-from dali_pipes.backends.torchvision_gpu.config import TorchvisionGpuConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cuda import cuda_extra
@@ -85,11 +84,6 @@ _OWN_ENTRIES = (
         config=TfDataConfig,
         backend="dali_pipes.backends.tfdata.backend:TfDataBackend",
         extra="tf",
-    ),
-    BackendEntry(
-        name="torchvision_gpu",
-        config=TorchvisionGpuConfig,
-        backend="dali_pipes.backends.torchvision_gpu.backend:TorchvisionGpuBackend",
     ),
 )
 _added_entries: dict[type[LoaderConfig], BackendEntry] = {}

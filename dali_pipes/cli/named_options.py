@@ -90,10 +90,6 @@ NAMED_OPTIONS: dict[str, dict[str, NamedOption]] = {
             "The baseline with torchvision's libjpeg binding instead of Pillow.",
             decoder="torchvision",
         ),
-        "torchvision_gpu": _of_schema(
-            "torchvision_gpu",
-            "torchvision's decode_jpeg on a GPU; there is no CPU version of it.",
-        ),
     },
     "model": {
         "auto": NamedOption(

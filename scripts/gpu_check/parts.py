@@ -29,9 +29,8 @@ ARMS = (
     "dali_native_fancy",
     "dali_fastest",
     "dali_native",
-    "torchvision_gpu",
 )
-TRAINED = ("synthetic", "dali_cpu", "dali", "dali_fastest", "torchvision_gpu")
+TRAINED = ("synthetic", "dali_cpu", "dali", "dali_fastest")
 # the difference of the pixels is reported, and stops nothing
 NO_GATE = ("max_mean_difference=255", "max_p99_difference=255")
 BRIEF = ("restart=false", "max_warmup_seconds=0.5", "min_batches=4", "pairs=6")

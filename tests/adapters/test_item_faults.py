@@ -372,11 +372,6 @@ REFUSED = {
         "pads images to the largest of a batch",
     ),
     "tfdata": (CAPTIONS, {"config": dp.TfDataConfig()}, "TfDataConfig cannot load items"),
-    "torchvision_gpu": (
-        CAPTIONS,
-        {"config": dp.TorchvisionGpuConfig()},
-        "TorchvisionGpuConfig cannot load items",
-    ),
     "a rank of 0": (CAPTIONS, {"rank": 0}, r"rank is 0; it takes Rank\(index, count\)"),
     "a rank of 1": (CAPTIONS, {"rank": 1}, r"rank is 1; it takes Rank\(index, count\)"),
     "no config": (CAPTIONS, {"config": "torch"}, "config is 'torch'"),

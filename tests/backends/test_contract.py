@@ -34,7 +34,7 @@ BACKENDS = {
 }
 if find_spec("torchcodec"):  # with the lock dev-newest
     BACKENDS["torch_torchcodec"] = dp.TorchConfig(decoder="torchcodec", num_workers=2)
-ON_GPU = ("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu", "torch_to_gpu")
+ON_GPU = ("dali_gpu", "dali_gpu_regions", "torch_to_gpu")
 DTYPES = {
     "fp32": torch.float32,
     "fp16": torch.float16,
@@ -376,11 +376,6 @@ SETTINGS = [
     pytest.param(
         dp.DaliConfig(device="gpu", num_threads=1, prefetch_queue_depth=1),
         dp.DaliConfig(device="gpu", num_threads=3, prefetch_queue_depth=4),
-        marks=pytest.mark.needs_cuda,
-    ),
-    pytest.param(
-        dp.TorchvisionGpuConfig(num_threads=1, prefetch=1),
-        dp.TorchvisionGpuConfig(num_threads=3, prefetch=4),
         marks=pytest.mark.needs_cuda,
     ),
 ]

@@ -13,7 +13,7 @@ from PIL import Image
 from reference import Reference, read_batch
 
 import dali_pipes as dp
-from dali_pipes.backends.common.gray import gray_of, weigh
+from dali_pipes.backends.common.gray import gray_of
 from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.dali.graph import gray
 from dali_pipes.errors import OptionError
@@ -29,11 +29,9 @@ BACKENDS = {
     "dali_cpu": dp.DaliConfig(device="cpu", num_threads=2),
     "dali_cpu_graph": dp.DaliConfig(device="cpu", num_threads=2, resize="dali"),
     "tfdata": dp.TfDataConfig(num_threads=2),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(num_threads=2),
 }
 EXACT = ("torch_pil", "torch_on_device")
-ALL_STEPS = [name for name in BACKENDS if name not in ("tfdata", "torchvision_gpu")]
-pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
+ALL_STEPS = [name for name in BACKENDS if name != "tfdata"]
 
 
 def batches(manifest, name, transform, **options):
@@ -60,9 +58,8 @@ def by_pillow():
     return np.asarray(Image.fromarray(every_color()).convert("L")).astype(int)
 
 
-@pytest.mark.parametrize("function", [gray_of, weigh])
-def test_each_color_becomes_pillows_gray(function):
-    made = function(torch.from_numpy(every_color()).permute(2, 0, 1))
+def test_each_color_becomes_pillows_gray():
+    made = gray_of(torch.from_numpy(every_color()).permute(2, 0, 1))
     assert made.shape == (1, 4096, 4096) and np.array_equal(made[0].numpy(), by_pillow())
 
 

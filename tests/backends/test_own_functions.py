@@ -44,11 +44,10 @@ BACKENDS = {
     "torch_device": dp.TorchConfig(num_workers=0, normalize_on="device"),
     "dali_cpu": dp.DaliConfig(device="cpu", num_threads=2),
     "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(),
     "torch_to_gpu": dp.TorchConfig(num_workers=1),
     "dali_cpu_to_gpu": dp.DaliConfig(device="cpu"),
 }
-ON_GPU = ("torchvision_gpu", "torch_to_gpu", "dali_cpu_to_gpu")
+ON_GPU = ("torch_to_gpu", "dali_cpu_to_gpu")
 ALL = [*(name for name in BACKENDS if name not in ON_GPU), *needs_cuda(*ON_GPU)]
 OWN = [
     dp.Augment(brighten, draws=2),

@@ -25,7 +25,6 @@ BACKENDS = {
     "dali_cpu": dp.DaliConfig(device="cpu", num_threads=2),
     "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali", num_threads=2),
     "tfdata": dp.TfDataConfig(),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
 TRANSFORMS = {
     "train": dp.TrainTransform(size=(120, 90), vertical_flip=0.5, scale=(0.5, 1)),
@@ -40,8 +39,8 @@ TRANSFORMS = {
     "upright": dp.TrainTransform(size=(120, 90), vertical_flip=0.5, scale=(0.5, 1), exif="apply"),
 }
 NOT_EVERYWHERE = {
-    "shortest size": ("tfdata", "torchvision_gpu"),
-    "upright": ("tfdata", "torchvision_gpu"),
+    "shortest size": ("tfdata",),
+    "upright": ("tfdata",),
 }
 
 
@@ -98,7 +97,7 @@ def loader(manifest, name, transform, **options):
 @pytest.mark.few
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("form", TRANSFORMS)
-def test_a_painted_rectangle_is_where_its_box_is(painted, name, form, torchvision_gpu_anywhere):
+def test_a_painted_rectangle_is_where_its_box_is(painted, name, form):
     transform = TRANSFORMS[form]
     if name in NOT_EVERYWHERE.get(form, ()):
         with pytest.raises(dp.ConfigError, match=type(BACKENDS[name]).__name__):
@@ -146,7 +145,7 @@ def targets_of(batch):
 
 
 @pytest.mark.parametrize("form", ["train", "IoU crop"])
-def test_targets_do_not_depend_on_the_backend(painted, form, torchvision_gpu_anywhere):
+def test_targets_do_not_depend_on_the_backend(painted, form):
     found = {}
     for name in BACKENDS:
         with loader(painted, name, TRANSFORMS[form]) as made:

@@ -50,7 +50,6 @@ OTHERS = {
     "dali_cpu": dp.DaliConfig(device="cpu", num_threads=2),
     "dali_graph": dp.DaliConfig(device="cpu", resize="dali"),
     "tfdata": dp.TfDataConfig(),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
 
 
@@ -256,7 +255,6 @@ def test_functions_that_draw_from_generators_of_the_process_take_wide_images(man
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-@pytest.mark.usefixtures("torchvision_gpu_anywhere")
 def test_other_loaders_refuse_wide_images(manifest, backend):
     with pytest.raises(dp.ConfigError, match=r"images of 16 bits a channel.*use .*TorchConfig"):
         load(manifest, OTHERS[backend], TRANSFORMS["eval"])

@@ -231,7 +231,6 @@ def test_the_toggle():
         "torch": dp.TorchConfig(),
         "torch_auto": dp.TorchConfig(decoder="auto"),
         "torch_torchvision": dp.TorchConfig(decoder="torchvision"),
-        "torchvision_gpu": dp.TorchvisionGpuConfig(),
     }
 
 
@@ -319,14 +318,6 @@ def test_defaults_in_conf_are_those_of_python():
         (
             lambda: composed("preview", "loader=tfdata", "loader.num_threads=-2"),
             "TfDataConfig.num_threads is -2",
-        ),
-        (
-            lambda: dp.TorchvisionGpuConfig(num_threads=0),
-            "TorchvisionGpuConfig.num_threads is 0; it must be at least 1",
-        ),
-        (
-            lambda: dp.TorchvisionGpuConfig(prefetch=0),
-            "TorchvisionGpuConfig.prefetch is 0; it must be at least 1",
         ),
         (lambda: dp.TrainTransform(size=0), "TrainTransform.size is 0"),
         (

@@ -57,15 +57,12 @@ def test_arms_on_the_gpu(image_folder, tmp_path, workload):
         "model=resnet18",
         *options,
     ]
-    arms = "arms=[torch,dali,torchvision_gpu,dali_native,synthetic]"
+    arms = "arms=[torch,dali,dali_native,synthetic]"
     folders = [f"out={tmp_path}", f"data.cache_dir={tmp_path}"]
     done = subprocess.run([*command, arms, *folders], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
-    assert (
-        set(result["agreement"]["arms"]) == {"dali", "torchvision_gpu"}
-        and result["agreement"]["same_ids"]
-    )
+    assert set(result["agreement"]["arms"]) == {"dali"} and result["agreement"]["same_ids"]
     for arm in result["arms"].values():
         assert arm["device"] == "cuda:0" and arm["images_per_s"] > 0
         assert all(arm[figure] is not None or figure in result["not_measured"] for figure in ON_GPU)

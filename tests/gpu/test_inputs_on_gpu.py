@@ -22,7 +22,7 @@ CONFIGS = {
 }
 # tests/loader/test_inputs.py has them for all loaders on the CPU
 ON_CPU = pytest.param("dali_cpu", marks=pytest.mark.slow)
-NAMES = [ON_CPU, *needs_cuda("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu")]
+NAMES = [ON_CPU, *needs_cuda("dali_gpu", "dali_gpu_regions")]
 APPLYING_EXIF = [ON_CPU, *needs_cuda("dali_gpu", "dali_gpu_regions")]
 LIMITS = {"dali_cpu": PixelBound(0.25, 2), "dali_gpu": NVJPEG, "dali_gpu_regions": PLAIN_UPSAMPLING}
 DAMAGED = {

@@ -8,9 +8,6 @@ Why that holds, by the sources, for what is made on a GPU outside PyTorch:
   made on it, by PyTorch, into PyTorch's memory: `backends/common/transfer.py`,
   `copy_to_torch_memory`. DALI's own memory is freed by a thread that has waited for the whole
   device.
-- torchvision: `decode_jpeg` returns when its stream is done; all else runs on a stream of the
-  loader's own, which the current one waits for: `backends/torchvision_gpu/backend.py`, and
-  `test_torchvision_memory_on_gpu.py` on what the decoder may write into.
 
 On the CPU the same loops run without streams.
 """
@@ -24,9 +21,7 @@ import dali_pipes as dp
 
 EPOCHS = 3
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
-ON_GPU = needs_cuda(
-    "dali_gpu", "dali_gpu_regions", "torchvision_on_gpu", "torch_to_gpu", "dali_cpu_to_gpu"
-)
+ON_GPU = needs_cuda("dali_gpu", "dali_gpu_regions", "torch_to_gpu", "dali_cpu_to_gpu")
 every_loader = pytest.mark.parametrize("name", ["dali_cpu", *ON_GPU])
 
 

@@ -195,8 +195,8 @@ def test_a_run_on_the_gpu(image_folder, tmp_path, capsys, precision, dtype):
         "eval_transform": dp.EvalTransform(
             size=64, resize=72, dtype=dtype, memory_format="channels_last"
         ),
-        # Without DALI's kernels the loss is not a number; torchvision's images are real there.
-        "loader": dp.TorchvisionGpuConfig() if simulated() else dp.DaliConfig(device="gpu"),
+        # Without DALI's kernels the loss is not a number; a DataLoader's images are real there.
+        "loader": dp.TorchConfig(num_workers=1) if simulated() else dp.DaliConfig(device="gpu"),
         "model": ModelConfig(name="resnet18"),
         "precision": precision,
         "batch_size": 8,

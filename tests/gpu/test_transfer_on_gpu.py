@@ -4,7 +4,11 @@ import torch
 from later import later
 
 from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.transfer import MAX_PENDING_COPIES, copy_to_torch_memory
+from dali_pipes.backends.common.transfer import (
+    MAX_PENDING_COPIES,
+    copy_to_torch_memory,
+    hand_over,
+)
 
 cupy = later("cupy")
 
@@ -84,3 +88,47 @@ def test_at_the_end_all_is_copied_before_it_is_given_back(late):
     overwritten = overwrite()
     assert_numbered(copies, torch.float32)
     del overwritten
+
+
+def numbered(number):
+    """A batch on the current stream, which holds its number."""
+    images = torch.full(SHAPE, number, dtype=torch.float32, device="cuda")
+    return DecodedBatch(images, torch.full(SHAPE[:1], number, device="cuda"))
+
+
+def test_a_batch_is_read_after_the_stream_that_makes_it_has_come_so_far():
+    """The current stream has nothing else to wait for."""
+    made_on, current = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(made_on):
+        batch = numbered(0)
+    with torch.cuda.stream(current):
+        copy = numbered(0)
+    torch.cuda.synchronize()
+    # first once in time, since new kernels wait for the whole device
+    for number, cycles in ((1, 1), (2, 400_000_000)):
+        with torch.cuda.stream(made_on):
+            torch.cuda._sleep(cycles)
+            late = made_on.record_event()
+            batch.images.fill_(number)
+        with torch.cuda.stream(current):
+            copy.images.copy_(hand_over(batch, made_on).images)
+        was_late = not late.query()
+        torch.cuda.synchronize()
+        assert (copy.images == number).all()
+    assert was_late, "the batch was not late; nothing can be said"
+
+
+def test_memory_of_a_batch_is_not_taken_again_before_the_current_stream_has_read_it(late):
+    """The stream that made it goes on at once, and would get the same memory."""
+    made_on = torch.cuda.Stream()
+    with torch.cuda.stream(made_on):
+        batch = numbered(7)
+    batch = hand_over(batch, made_on)
+    copy = DecodedBatch(batch.images.clone(), batch.ids.clone())
+    del batch
+    assert not late.query(), "the copy was not late; nothing can be said"
+    with torch.cuda.stream(made_on):
+        others = [numbered(8) for _ in range(3)]
+    torch.cuda.synchronize()
+    assert (copy.images == 7).all() and (copy.ids == 7).all()
+    del others

@@ -28,10 +28,8 @@ CONFIGS = {
     "torch_pil": dp.TorchConfig(num_workers=1),
     "torch_torchvision": dp.TorchConfig(num_workers=1, decoder="torchvision"),
     "tfdata": dp.TfDataConfig(),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(),
 }
-pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
-DECODES_ON_GPU = ("dali_gpu", "dali_gpu_regions", "torchvision_on_gpu")
+DECODES_ON_GPU = ("dali_gpu", "dali_gpu_regions")
 ON_GPU = needs_cuda(*DECODES_ON_GPU, "torch_to_gpu")
 every_backend = pytest.mark.parametrize("name", [*CONFIGS, *ON_GPU])
 cpu_and_gpu = pytest.mark.parametrize("name", ["dali_region", *needs_cuda("dali_gpu")])

@@ -23,15 +23,12 @@ CONFIGS = {
     "dali": dp.DaliConfig(device="cpu", num_threads=2),
     "torch": dp.TorchConfig(num_workers=2),
     "tfdata": dp.TfDataConfig(num_threads=2),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(num_threads=2),
 }
 GPU_CONFIGS = {
     "dali_gpu": dp.DaliConfig(device="gpu", num_threads=2),
-    "torchvision_on_gpu": dp.TorchvisionGpuConfig(num_threads=2),
     "torch_to_gpu": dp.TorchConfig(num_workers=2),
 }
 EVERY_CONFIG = CONFIGS | GPU_CONFIGS
-pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 every_backend = pytest.mark.parametrize("name", [*CONFIGS, *needs_cuda(*GPU_CONFIGS)])
 every_program = pytest.mark.parametrize(
     "name", ["dali", "torch", "tfdata", *needs_cuda("dali_gpu")]
@@ -175,9 +172,7 @@ def test_without_fork(manifest, context):
 
 @pytest.mark.few(2)
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [*CONFIGS, *needs_cuda("torchvision_on_gpu", marks=[pytest.mark.alone])]
-)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_memory_is_flat_over_many_epochs(photographs, name):
     """60 epochs; between the 10th and the last, resident memory of the process tree grows by less
     than 30 MiB.
@@ -267,7 +262,7 @@ def test_loaders_with_persistent_workers_leave_no_open_files(
     assert len(workers_kept_until_exit) == 2 * (loaders + 1)
 
 
-ENDS = ["dali", "dali_graph", "torch", "torch_inline", "torchvision_gpu"]
+ENDS = ["dali", "dali_graph", "torch", "torch_inline"]
 
 
 def config_of(name):

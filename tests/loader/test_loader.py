@@ -18,11 +18,9 @@ CONFIGS = [
     dp.DaliConfig(device="cpu"),
     dp.TorchConfig(num_workers=1),
     dp.TfDataConfig(),
-    dp.TorchvisionGpuConfig(),
     SyntheticConfig(),
 ]
-pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
-ON_GPU = needs_cuda_configs("dali_gpu", "torchvision_on_gpu", "torch_to_gpu")
+ON_GPU = needs_cuda_configs("dali_gpu", "torch_to_gpu")
 every_config = pytest.mark.parametrize(
     "config", [*CONFIGS, *ON_GPU], ids=lambda config: type(config).__name__
 )
@@ -186,7 +184,6 @@ def test_nothing_is_left_after_the_block(manifest, config):
         (dp.TorchConfig(num_workers=1), dp.DaliConfig(device="cpu")),
         (dp.TfDataConfig(), dp.DaliConfig(device="cpu")),
         (dp.TorchConfig(num_workers=1), dp.TfDataConfig()),
-        (dp.TfDataConfig(), dp.TorchvisionGpuConfig()),
         pytest.param(
             dp.DaliConfig(device="cpu"), dp.DaliConfig(device="gpu"), marks=pytest.mark.needs_cuda
         ),

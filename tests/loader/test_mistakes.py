@@ -213,6 +213,21 @@ def test_a_gpu_where_there_is_none(thumbnails, device):
         loader(thumbnails, device=device)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("auto", "but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
+        ("cuda", "but PyTorch sees no GPU here; use DaliConfig(device='cpu') or TorchConfig()"),
+        ("cpu", "makes batches on a GPU, but device=cpu wants them elsewhere; leave device at"),
+    ],
+)
+def test_a_loader_that_needs_a_gpu_is_refused_in_one_line(thumbnails, device, message):
+    with pytest.raises(dp.ConfigError, match=r"^DaliConfig\(device='gpu'\),? ") as raised:
+        loader(thumbnails, dp.DaliConfig(device="gpu"), device=device)
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
 def test_repr(thumbnails):
     with loader(thumbnails, dp.TorchConfig(num_workers=0)) as each:
         device = each._work.backend_at(0)._device

@@ -18,15 +18,13 @@ CONFIGS = [
     dp.TorchConfig(num_workers=1),
     dp.DaliConfig(device="cpu"),
     dp.TfDataConfig(),
-    dp.TorchvisionGpuConfig(),
     SyntheticConfig(),
-    *needs_cuda_configs("dali_gpu", "torchvision_on_gpu"),
+    *needs_cuda_configs("dali_gpu"),
 ]
 every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
 cpu_and_gpu = pytest.mark.parametrize(
     "config", [dp.DaliConfig(device="cpu"), *needs_cuda_configs("dali_gpu")], ids=["dali_cpu", None]
 )
-pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 
 
 def build(manifest, config, sizes=SIZES, **options):

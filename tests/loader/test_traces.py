@@ -18,7 +18,6 @@ CONFIGS = {
     "dali": dp.DaliConfig(device="cpu", num_threads=1),
     "dali_graph": dp.DaliConfig(device="cpu", num_threads=1, resize="dali"),
     "torch": dp.TorchConfig(num_workers=0),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(num_threads=1),
 }
 EVERYWHERE = {"plan", "decode", "targets", "mixing", "wait"}
 IN_THIS_THREAD = {name: EVERYWHERE | ({"read"} if name == "torch" else set()) for name in CONFIGS}
@@ -45,7 +44,6 @@ def names(work):
     return {each.key.removeprefix(PREFIX): each.count for each in ours}
 
 
-@pytest.mark.usefixtures("torchvision_gpu_anywhere")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_parts_of_a_batch_have_their_names(manifest, name):
     with dp.trace():

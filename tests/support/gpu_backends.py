@@ -9,7 +9,6 @@ from dali_pipes.measure.arms import SyntheticConfig
 GPU_BACKENDS = {
     "dali_gpu": dp.DaliConfig(device="gpu"),
     "dali_gpu_regions": dp.DaliConfig(device="gpu", decode="region", jpeg_fancy_upsampling=False),
-    "torchvision_on_gpu": dp.TorchvisionGpuConfig(),
     "torch_to_gpu": dp.TorchConfig(num_workers=1),
     "dali_cpu_to_gpu": dp.DaliConfig(device="cpu"),
     "synthetic_on_gpu": SyntheticConfig(),

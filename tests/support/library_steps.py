@@ -35,7 +35,6 @@ LOADERS: dict[str, Any] = {
     "torch": dp.TorchConfig(num_workers=0),
     "dali_cpu": dp.DaliConfig(device="cpu", num_threads=1),
     "dali": dp.DaliConfig(device="cpu", num_threads=1, resize="dali"),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(),
     "tfdata": dp.TfDataConfig(),
 }
 

@@ -37,16 +37,6 @@ def from_array(pixels: np.ndarray) -> Image.Image:
 
 
 def gray_of(image: torch.Tensor) -> torch.Tensor:
-    """(1, H, W) uint8 of (3, H, W), on any device."""
-    if image.is_cuda:
-        return weigh(image)
+    """(1, H, W) uint8 of (3, H, W) on the CPU."""
     gray = from_array(image.permute(1, 2, 0).numpy()).convert("L")
     return torch.from_numpy(as_array(gray).copy()).permute(2, 0, 1)
-
-
-def weigh(image: torch.Tensor) -> torch.Tensor:
-    """What Pillow does in `gray_of`, by PyTorch."""
-    red, green, blue = (
-        channel.to(torch.int32) * weight for channel, weight in zip(image, WEIGHTS, strict=True)
-    )
-    return ((red + green + blue + HALF) >> 16).to(torch.uint8)[None]

@@ -65,7 +65,7 @@ def resize_region(image: torch.Tensor, name: str, view: read_pil.View) -> torch.
     region, size = image[:, top : top + height, left : left + width], planned.resize.tolist()
     if transform.channels < len(region):
         region = gray_of(region)
-    if transform.is_plain and not image.is_cuda:
+    if transform.is_plain:
         resized = resize_plain(region.permute(1, 2, 0).numpy(), (size[0], size[1]))
         return torch.from_numpy(resized).permute(2, 0, 1)
     mode = InterpolationMode(view.interpolation)

@@ -6,7 +6,7 @@ decoders, and for the loaders that decode by them.
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -30,13 +30,6 @@ def decoder_of(name: str) -> JpegDecoder:
         ConfigError: the package is missing, or has no decoder for JPEGs.
     """
     return _torchvision() if name == "torchvision" else _torchcodec()
-
-
-def decode_on(device: torch.device, jpegs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Images decoded by torchvision, by nvJPEG if the device is a GPU."""
-    if device.type == "cpu":
-        return list(map(decoder_of("torchvision"), jpegs))
-    return torch.ops.image.decode_jpegs_cuda(list(jpegs), _rgb(), device) if jpegs else []
 
 
 def fastest_decoder() -> str:

@@ -23,9 +23,7 @@ CONFIGS = {
     "torch": dp.TorchConfig(num_workers=2),
     "torch_no_workers": dp.TorchConfig(num_workers=0, decoder="torchvision"),
     "tfdata": dp.TfDataConfig(num_threads=2),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(num_threads=2),
 }
-pytestmark = pytest.mark.usefixtures("torchvision_gpu_anywhere")
 every_backend = pytest.mark.parametrize("name", CONFIGS)
 
 

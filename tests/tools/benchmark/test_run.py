@@ -26,7 +26,7 @@ LOADERS = {
     "dali_cpu": dp.DaliConfig(device="cpu", resize="dali", num_threads=2),
     "dali_native": DaliNativeConfig(device="cpu", num_threads=2),
     "synthetic": SyntheticConfig(),
-    "torchvision_gpu": dp.TorchvisionGpuConfig(),
+    "dali": dp.DaliConfig(device="gpu"),
 }
 
 
@@ -208,15 +208,14 @@ def test_a_list_of_cpus_says_how_many_threads(made_up, run):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_arms_that_need_a_gpu_say_so(made_up, run):
-    result, message, error = run(["torch", "dali_cpu", "torchvision_gpu"], pairs=1)
+    result, message, error = run(["torch", "dali_cpu", "dali"], pairs=1)
     assert (
         error is None
-        and result["arms"]["torchvision_gpu"]["skipped"]
-        == "needs a GPU, and PyTorch sees none here"
+        and result["arms"]["dali"]["skipped"] == "needs a GPU, and PyTorch sees none here"
     )
-    assert "torchvision_gpu is left out: it needs a GPU" in message
-    _, _, error = run(["torch", "torchvision_gpu"], pairs=1)
-    assert "arm torchvision_gpu: no GPU here" in error
+    assert "dali is left out: it needs a GPU" in message
+    _, _, error = run(["torch", "dali"], pairs=1)
+    assert "arm dali: no GPU here" in error
 
 
 def test_the_baseline_can_be_chosen(made_up, run):

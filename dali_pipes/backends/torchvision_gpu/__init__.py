@@ -1,1 +1,0 @@
-"""torchvision's JPEG decoder on a GPU."""
