@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from itertools import chain, islice
+from itertools import islice
 from queue import SimpleQueue
 
 import numpy as np
@@ -174,34 +174,32 @@ class Fetcher:
             return len(self._held), len(self._wanted)
 
     def _windows_at(self, epoch: int, step: int) -> tuple[list[int], Place, Place]:
-        """The shards of the windows at a step and of the next ones, and the last places that the
-        present and that the next windows serve.
+        """The shards of the present windows at a step and of the next ones, the most urgent first,
+        and the last epoch and step that the present and that the next windows serve.
         """
         lanes, rank, end = self._plan.lanes(epoch), self._plan.rank, (epoch, self._plan.steps - 1)
         if lanes is None:
             return [], end, end
 
-        # two windows of each lane; the present ones of all lanes come first
-        lanes_windows = [
-            list(islice(filter(self._is_delivered, lanes.windows(lane, epoch, step)), 2))
+        # each lane's windows, one after the other without end; a lane without samples has none
+        of_lanes = [
+            filter(self._is_delivered, lanes.windows(lane, epoch, step))
             for lane in lanes.lanes_of(rank.index, rank.count)
         ]
-        windows = [lane[turn] for turn in range(2) for lane in lanes_windows if len(lane) > turn]
+        present = [window for windows in of_lanes for window in islice(windows, 1)]
+        following = [window for windows in of_lanes for window in islice(windows, 1)]
 
         # the ranks that share a lane begin with different shards, so that none fetches for all
         sharing = max(1, rank.count // lanes.count)
-        begin = [rank.index % sharing * len(window.shards) // sharing for window in windows]
-        wanted = [
-            np.roll(window.shards, -first).tolist()
-            for window, first in zip(windows, begin, strict=True)
-        ]
+        shards: dict[int, None] = {}  # each once, the most urgent first
+        for window in present + following:
+            first = rank.index % sharing * len(window.shards) // sharing
+            shards |= dict.fromkeys(np.roll(window.shards, -first).tolist())
 
         # windows move on with the lane whose window ends first
-        present_end, next_end = (
-            min((lane[turn].last for lane in lanes_windows if lane), default=end)
-            for turn in (0, -1)
-        )
-        return list(dict.fromkeys(chain.from_iterable(wanted))), present_end, next_end
+        present_end = min((window.last for window in present), default=end)
+        next_end = min((window.last for window in following), default=end)
+        return list(shards), present_end, next_end
 
     def _is_delivered(self, window: Window) -> bool:
         """Whether a batch of this window is delivered: an epoch's last ones may be left out."""
