@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.base import BatchTransform
+from dali_pipes.backends.base import Backend, BatchTransform
 from dali_pipes.backends.common.functions import check_functions
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.registry import entry_of
@@ -117,11 +117,26 @@ def build_loader(
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
 
-    backend, target = entry_of(config).load(), resolve_device(device, config)
-    config = config.on_cores()
-    check_functions(transform, backend.functions_on(config.on_device(target), target))
+    backend, config, target = choose_backend(config, device, transform)
     build_backend = partial(backend, manifest, config=config, batch_size=batch_size, device=target)
 
     compare_ranks(plan, fingerprint(plan, transform, batch_transform), transform)
     bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
     return Loader(plan, transform, build_backend, bad, batch_transform)
+
+
+def choose_backend(
+    config: LoaderConfig, device: str | torch.device, *transforms: Transform
+) -> tuple[type[Backend], LoaderConfig, torch.device]:
+    """Returns the class of the backend that a config belongs to, with the config and the device
+    that it is built with.
+
+    Raises:
+        ConfigError: this machine has no such device, or lacks a package that the backend needs; or
+            a function of these transforms cannot run there.
+    """
+    backend, target = entry_of(config).load(), resolve_device(device, config)
+    config = config.on_cores()
+    for transform in transforms:
+        check_functions(transform, backend.functions_on(config.on_device(target), target))
+    return backend, config, target

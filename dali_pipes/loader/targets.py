@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.backends.base import Batch, DecodedBatch, Ragged
-from dali_pipes.backends.common.transfer import copy_to_gpu
+from dali_pipes.backends.common.transfer import copy_to
 from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
@@ -293,7 +293,7 @@ class TargetReader:
             ).long()
         if pending.seconds:
             second = torch.stack([picture.result() for picture in pending.seconds])
-            targets["second"] = _on_device(second, device)
+            targets["second"] = copy_to(device, second)
         # the part of each padded image that is not padding
         if self._transform.pads_batches:
             targets["sizes"] = _to_device(pending.planned.geometry.resize, device)
@@ -307,11 +307,7 @@ class TargetReader:
 
 
 def _to_device(values: Values, device: torch.device) -> Tensor:
-    return _on_device(torch.from_numpy(np.ascontiguousarray(values)), device)
-
-
-def _on_device(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
+    return copy_to(device, torch.from_numpy(np.ascontiguousarray(values)))
 
 
 def multi_hot(numbers: Tensor, num_classes: int) -> Tensor:

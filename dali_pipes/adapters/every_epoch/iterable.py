@@ -59,12 +59,10 @@ from dali_pipes.adapters.items.load import manifest_of, refuse_backend
 from dali_pipes.adapters.items.skeletons import find_difference
 from dali_pipes.adapters.items.transform import ItemPicture, ItemTransform
 from dali_pipes.backends.base import Backend
-from dali_pipes.backends.common.functions import check_functions
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import entry_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.device import resolve_device
+from dali_pipes.loader.build import choose_backend
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Sequential
 from dali_pipes.plan.transforms import Transform
@@ -282,11 +280,8 @@ def _backend_of(
     device: Any,
 ) -> Callable[[], IteratedBackend]:
     """Returns what makes the backend of an `IterableLoader`."""
-    backend, target = entry_of(config).load(), resolve_device(device, config)
-    config = config.on_cores()
-    for each in pictures:
-        on = backend.functions_on(config.on_device(target), target)
-        check_functions(cast(Transform, each.transform), on)
+    transforms = [cast(Transform, each.transform) for each in pictures]
+    backend, config, target = choose_backend(config, device, *transforms)
     images = cast(Manifest, images_of_first(trace))
 
     def build_part(part: Transform, size: int) -> Backend:

@@ -18,17 +18,15 @@ from dali_pipes.adapters.items.run import ItemDescriber, ItemReader, ItemRunner,
 from dali_pipes.adapters.items.transform import ItemPicture, ItemTransform
 from dali_pipes.backends.base import Backend
 from dali_pipes.backends.common.dataloader import end_workers, start_workers
-from dali_pipes.backends.common.functions import check_functions
 from dali_pipes.backends.config import MAX_COUNT, LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.backends.registry import entry_of
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.checks import LARGEST_SEED, check_choice, describe_value
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.table.schema import SCHEMA
 from dali_pipes.errors import ChoiceError, ConfigError, Mention
-from dali_pipes.loader.device import resolve_device
+from dali_pipes.loader.build import choose_backend
 from dali_pipes.loader.fingerprint import fingerprint
 from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_rank
@@ -209,13 +207,8 @@ def build_items(
         dataset, count, seed, items.pictures, form, transform, most_bad, reader or ItemReader()
     )
 
-    backend, target = entry_of(config).load(), resolve_device(device, config)
-    config = config.on_cores()
-    for each in pictures:
-        check_functions(
-            each.transform or cast(Transform, transform),
-            backend.functions_on(config.on_device(target), target),
-        )
+    transforms = [each.transform or cast(Transform, transform) for each in pictures]
+    backend, config, target = choose_backend(config, device, *transforms)
 
     def build_part(part: Transform, size: int) -> Backend:
         # a backend that reads loose images asks of them what it asks of a manifest
