@@ -159,7 +159,7 @@ class Loader(RefusesMisuse):
         if self._batch_transform is None:
             return batch
 
-        draws = BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step), pending.planned.ids)
+        draws = BatchDraws(self.plan.seed, epoch, self.plan.batch_offset(step))
         with span("mixing"):
             return transform_batch(self._batch_transform, batch, draws)
 

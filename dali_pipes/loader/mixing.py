@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.backends.base import Batch, BatchTransform
-from dali_pipes.backends.common.transfer import copy_to
 from dali_pipes.checks import check_min, check_range, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.mixing_arithmetic import arrange_apart, cut_box, symmetric_beta
+from dali_pipes.loader.mixing_arithmetic import cut_box, symmetric_beta
 from dali_pipes.loader.mixing_kernels import blend_with_previous, paste_previous
 from dali_pipes.options import check_options
 from dali_pipes.plan.philox import BatchDraws
@@ -37,10 +36,9 @@ class _Mix(ABC):
     """What MixUp and CutMix share: λ is drawn once for each batch, and image i is mixed with image
     i - 1, the first with the last.
 
-    Where a batch holds an image more than once, each is mixed with another image (`arrange_apart`),
-    or stays as it is if none is left. The result is a new batch; the tensors of the old one are not
-    written to. Class numbers become (N, num_classes) float32, whether the batch is mixed or not;
-    labels that are float32 already keep their shape. The targets stay those of image i.
+    The result is a new batch; the tensors of the old one are not written to. Class numbers become
+    (N, num_classes) float32, whether the batch is mixed or not; labels that are float32 already
+    keep their shape. The targets stay those of image i.
 
     Attributes:
         alpha: λ ~ Beta(alpha, alpha) is the share of image i.
@@ -96,24 +94,10 @@ class _Mix(ABC):
         if draws.uniform(CHOICE_DRAW)[0] >= self.probability:
             return replace(batch, labels=labels)
 
-        order = None if draws.ids is None else arrange_apart(draws.ids)
-        if order is None:
-            images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
-            return replace(batch, images=images, labels=_mixed_labels(labels, own))
-
-        # An image is in the batch twice: mix as if the batch were in the order that keeps it from
-        # itself, and write the results back. copy_to does not make the host wait for the GPU.
-        places = copy_to(labels.device, torch.from_numpy(order))
-        mixed, own = self.mix(batch.images[places], draws.uniform(MIX_DRAW))
-        unlike = batch.ids[places] != batch.ids[places].roll(1, 0)
-        images, soft = torch.empty_like(batch.images), torch.empty_like(labels)
-        images[places] = torch.where(unlike[:, None, None, None], mixed, batch.images[places])
-        soft[places] = torch.where(
-            unlike.view(-1, *[1] * (labels.ndim - 1)),
-            _mixed_labels(labels[places], own),
-            labels[places],
-        )
-        return replace(batch, images=images, labels=soft)
+        images, own = self.mix(batch.images, draws.uniform(MIX_DRAW))
+        # torchvision's operations in its order, so that the labels are equal bit for bit
+        mixed = labels.roll(1, 0).mul_(1.0 - own).add_(labels.mul(own))
+        return replace(batch, images=images, labels=mixed)
 
     @abstractmethod
     def mix(self, images: Tensor, numbers: NDArray[np.float64]) -> tuple[Tensor, float]:
@@ -210,11 +194,6 @@ def transform_batch(transform: BatchTransform, batch: Batch, draws: BatchDraws) 
         instead = "a Batch, such as dataclasses.replace(batch, images=…)"
         raise ConfigError(f"batch_transform returned {returned}; it must return {instead}")
     return mixed
-
-
-def _mixed_labels(labels: Tensor, own: float) -> Tensor:
-    # torchvision's operations in its order, so that the labels are equal bit for bit
-    return labels.roll(1, 0).mul_(1.0 - own).add_(labels.mul(own))
 
 
 def soft_labels(labels: Tensor, num_classes: int | None) -> Tensor:

@@ -1,9 +1,6 @@
-"""What MixUp and CutMix make of random numbers: a share, a box, and who is mixed with whom."""
+"""What MixUp and CutMix make of random numbers: a share and a box."""
 
 import math
-
-import numpy as np
-from numpy.typing import NDArray
 
 
 def symmetric_beta(alpha: float, radius: float, angle: float) -> float:
@@ -34,23 +31,3 @@ def cut_box(share: float, height: int, width: int, x: float, y: float) -> tuple[
     )
     left, top = max(column - half_width, 0), max(row - half_height, 0)
     return left, top, min(column + half_width, width), min(row + half_height, height)
-
-
-def arrange_apart(ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Finds an order of the batch, as a ring, in which no image is next to itself. That is
-    impossible only for an image that is more than half of the batch.
-
-    The images go to every other place, the most frequent first, and then to the places between.
-
-    Returns:
-        (N,) places in the batch, in this order; None if all images differ.
-    """
-    _, which, counts = np.unique(ids, return_inverse=True, return_counts=True)
-    if len(counts) == len(ids):
-        return None
-
-    # the last key counts most: first how often an image comes, then which one it is
-    by_count = np.lexsort((which, -counts[which]))
-    places = np.empty(len(ids), np.int64)
-    places[np.argsort(np.arange(len(ids)) % 2, kind="stable")] = by_count
-    return places

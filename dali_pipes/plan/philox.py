@@ -127,15 +127,11 @@ class BatchDraws:
     """The random numbers of one batch.
 
     They are keyed by (seed, epoch, place of its first sample in the epoch's order, draw).
-
-    Attributes:
-        ids: (N,) the ids of its samples, on the CPU; None: not known, and taken to be all
-            different.
     """
 
     @check_arguments(seed=(0, LARGEST_SEED), epoch=(0, LARGEST_EPOCH), place=(0, 2**56 - 1))
-    def __init__(self, seed: int, epoch: int, place: int, ids: NDArray[np.int64] | None = None):
-        self._key, self._epoch, self._place, self.ids = seed, epoch, place, ids
+    def __init__(self, seed: int, epoch: int, place: int):
+        self._key, self._epoch, self._place = seed, epoch, place
 
     def uniform(self, draw: ArrayLike) -> NDArray[np.float64]:
         """Four numbers in [0, 1): float64 of shape (4,), or (4, D) for an array of D draws.
