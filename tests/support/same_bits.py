@@ -10,8 +10,9 @@ views, labels, ids and targets.
 
 It ends with the number of equal cases and, of each that differs, the first tensor that does. The
 status is 1 if any differs, or fails with an error; a process that ends, or takes longer than
-`SECONDS` for a case, is one too. A case that one checkout refuses, by a ConfigError or since it lacks a name, is
-listed with the error as "only before" or "only after", and does not change the status.
+`SECONDS` for a case, is one too. A case that one checkout refuses, by a ConfigError or since it
+lacks a name, is listed with the error as "only before" or "only after", and does not change the
+status.
 """
 
 import argparse

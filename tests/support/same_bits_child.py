@@ -5,12 +5,12 @@ into that folder, and a line with the folder's name says so.
 """
 
 import hashlib
+import inspect
 import itertools
 import json
 import os
 import random
 import sys
-import traceback
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -19,10 +19,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from same_bits_cases import Case, Made, list_cases
+from same_bits_cases import Case, list_cases
 from same_bits_images import SOURCES
+from same_bits_options import Made
+from torch.utils.data import DataLoader
 
 import dali_pipes as dp
+
+
+class LacksName(Exception):
+    """This dali_pipes has no such class, or not this option of it."""
 
 
 def main(checkout: str, images: str) -> None:
@@ -54,11 +60,7 @@ def make_case(case: Case, images: Path, folder: Path) -> dict[str, Any]:
             began = True
             result["tensors"][name] = write(values, folder / f"{len(result['tensors'])}.npy")
     except Exception as error:
-        # a name, an option or a choice that this checkout does not have
-        refusals = (dp.ConfigError, AttributeError, TypeError)
-        refused = not began and isinstance(error, refusals)
-        if not isinstance(error, dp.ConfigError):
-            traceback.print_exc()
+        refused = not began and isinstance(error, (dp.ConfigError, LacksName))
         result["error"] = {"text": f"{type(error).__name__}: {error}", "refused": refused}
     return result
 
@@ -67,13 +69,16 @@ def take_batches(case: Case, images: Path) -> Iterator[tuple[str, Any]]:
     """Yields each tensor of the batches, by a name that says where it is."""
     with build(case, case.config, images) as loader:
         for epoch in range(case.epoch, case.epoch + case.epochs):
-            loader.set_epoch(epoch)
+            # the loaders of `from_torch` have none
+            if case.epoch or case.epochs > 1:
+                loader.set_epoch(epoch)
             taken = 1 if case.resume_by else case.batches
             for step, batch in enumerate(itertools.islice(loader, taken)):
                 yield from flatten(batch, f"epoch {epoch}, batch {step}, ")
-        state = loader.state_dict()
-        bad = sorted(sample for sample, _, _ in loader.bad_samples)
-        yield "bad images", np.array(bad, np.int64)
+        if hasattr(loader, "bad_samples"):
+            bad = sorted(sample for sample, _, _ in loader.bad_samples)
+            yield "bad images", np.array(bad, np.int64)
+        state = loader.state_dict() if case.resume_by else None
 
     if case.resume_by:
         with build(case, case.resume_by, images) as loader:
@@ -83,14 +88,14 @@ def take_batches(case: Case, images: Path) -> Iterator[tuple[str, Any]]:
 
 
 def build(case: Case, config: Made, images: Path) -> Any:
-    usual = {"batch_size": 10, "last_batch": "partial", "device": "cpu"}
+    source, transform = open_source(case.source, images), make(case.transform)
     options = {name: make(value) for name, value in case.options.items()}
-    return dp.build_loader(
-        open_source(case.source, images),
-        make(config),
-        transform=make(case.transform),
-        **{**usual, **options},
-    )
+    if isinstance(source, DataLoader):
+        return dp.from_torch(source, make(config), device="cpu", check=False, **options)
+
+    usual = {"batch_size": 10, "last_batch": "partial", "device": "cpu"}
+    build_any = dp.build_loader if isinstance(source, dp.Manifest) else dp.load
+    return build_any(source, make(config), transform=transform, **{**usual, **options})
 
 
 @cache
@@ -102,7 +107,12 @@ def make(value: Any) -> Any:
     """The objects that are written as `Made`."""
     if isinstance(value, Made):
         options = {name: make(option) for name, option in value.options.items()}
-        return getattr(dp, value.name)(**options)
+        if not hasattr(dp, value.name):
+            raise LacksName(f"dali_pipes has no {value.name}")
+        kind = getattr(dp, value.name)
+        if unknown := options.keys() - inspect.signature(kind).parameters:
+            raise LacksName(f"{value.name} has no {', '.join(sorted(unknown))}")
+        return kind(**options)
     return [make(each) for each in value] if isinstance(value, list) else value
 
 

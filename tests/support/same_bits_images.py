@@ -4,6 +4,7 @@ that it is given. All are small, and the same in every run.
 
 import io
 import json
+import random
 import tarfile
 from collections.abc import Callable, Mapping
 from itertools import cycle
@@ -14,7 +15,10 @@ import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
+import torch
+from PIL import Image, ImageOps
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
 
 ORIENTATION = 0x0112
 CLASSES = 3
@@ -196,10 +200,70 @@ def numbers(folder: Path) -> None:
     (folder / "table.csv").write_text("\n".join(lines))
 
 
+def pairs(folder: Path) -> None:
+    for part in ("pictures", "negatives"):
+        (folder / part).mkdir()
+    for number in range(14):
+        paint(number).save(folder / f"pictures/{number:02d}.png")
+        ImageOps.invert(paint(number)).save(folder / f"negatives/{number:02d}.png")
+
+
 WRITERS: Mapping[str, Callable[[Path], None]] = {
     made.__name__: made
     for made in (photos, kinds, sizes, orientations, wide, broken, shards, painted, coco, masks)
-} | {"numbers": numbers}
+} | {"numbers": numbers, "pairs": pairs}
+
+
+class Items(Dataset):
+    """Two pictures of each item with equal random numbers, and one of its own."""
+
+    def __init__(self, dp: Any, folder: Path):
+        self.dp, self.files = dp, sorted(map(str, folder.rglob("*.jpeg")))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        file, other = self.files[index], Path(self.files[-index]).read_bytes()
+        make = self.dp.Encoded
+        small = self.dp.EvalTransform(size=20, resize=24)
+        return {
+            "pair": (make(file, draws="pair"), make(Path(file).read_bytes(), draws="pair")),
+            "other": make(other, small),
+            "drawn": random.random(),
+            "name": Path(file).name,
+        }
+
+
+class Pairs(Dataset):
+    """A picture and its negative."""
+
+    def __init__(self, folder: Path, transform: Any):
+        self.files = sorted(map(str, (folder / "pictures").iterdir()))
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        first = self.files[index]
+        return self.transform(_read(first), _read(first.replace("pictures", "negatives")))
+
+
+def _read(file: str) -> Image.Image:
+    with Image.open(file) as image:
+        return image.convert("RGB")
+
+
+def _pairs(evaluation: bool) -> Callable[[Any, Path], Any]:
+    def load(dp: Any, root: Path) -> DataLoader:
+        steps = [v2.RandomResizedCrop(24, (0.3, 1)), v2.RandomHorizontalFlip()]
+        steps = [v2.Resize(40), v2.CenterCrop(32)] if evaluation else steps
+        ends = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+        pairs = Pairs(root / "pairs", v2.Compose([*steps, *ends]))
+        return DataLoader(pairs, batch_size=5, shuffle=not evaluation)
+
+    return load
 
 
 def _scan(folder: str, **options: Any) -> Callable[[Any, Path], Any]:
@@ -215,7 +279,8 @@ def _open_painted(dp: Any, root: Path, **options: Any) -> Any:
     )
 
 
-# how each is opened: given dali_pipes and the folder of all
+# How each is opened, given dali_pipes and the folder of all: manifests, data sets for `load`, and
+# DataLoaders for `from_torch`.
 SOURCES: Mapping[str, Callable[[Any, Path], Any]] = {
     **{name: _scan(name) for name in ("photos", "kinds", "sizes", "orientations", "broken")},
     "shards": _scan("shards"),
@@ -228,4 +293,7 @@ SOURCES: Mapping[str, Callable[[Any, Path], Any]] = {
     "numbers": lambda dp, root: dp.Manifest.from_table(
         root / "numbers/table.csv", label_separator=" ", task="regression", progress=False
     ),
+    "items": lambda dp, root: Items(dp, root / "photos"),
+    "pairs": _pairs(evaluation=False),
+    "pairs, evaluation": _pairs(evaluation=True),
 }
