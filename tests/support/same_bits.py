@@ -75,9 +75,10 @@ def main(arguments: list[str] | None = None) -> int:
 def compare(checkouts: Sequence[Path], names: Sequence[str]) -> dict[str, Outcome]:
     """The outcome of each case."""
     outcomes: dict[str, Outcome] = {}
+    cases = list_cases()
     with tempfile.TemporaryDirectory(prefix="same_bits") as folder, contextlib.ExitStack() as stack:
         root = Path(folder)
-        write(root / "images")
+        write(root / "images", {cases[name].source for name in names})
         children = [
             stack.enter_context(contextlib.closing(Child(checkout, root, side)))
             for checkout, side in zip(checkouts, ("before", "after"), strict=True)
@@ -120,27 +121,26 @@ class Child:
             return {**json.loads((self.folder / "result.json").read_text()), "at": self.folder}
 
         how = f"ended with status {process.wait()}" if ready else f"took more than {SECONDS} s"
-        said = self._log.read_text(errors="replace").strip().splitlines() or [""]
+        said = self._log.read_text(errors="replace").strip().splitlines()
         self.close()
-        return {
-            "tensors": {},
-            "error": {"text": f"the process {how}: {said[-1]}", "refused": False},
-        }
+        text = ": ".join([f"the process {how}", *said[-1:]])
+        return {"tensors": {}, "error": {"text": text, "refused": False}}
 
     def _start(self) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(map(str, (self._checkout, HERE)))
         program = HERE / "same_bits_child.py"
-        return subprocess.Popen(
-            # -P: this folder is not searched before the checkout
-            [sys.executable, "-P", program, self._checkout, self._root / "images"],
-            cwd=self._root,
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log.open("wb"),
-            bufsize=0,
-            start_new_session=True,
-        )
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                # -P: this folder is not searched before the checkout
+                [sys.executable, "-P", program, self._checkout, self._root / "images"],
+                cwd=self._root,
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                start_new_session=True,
+            )
 
     def close(self) -> None:
         if self._process is not None:
@@ -161,25 +161,19 @@ def judge(answers: Sequence[dict[str, Any]]) -> Outcome:
         return Outcome(REFUSED, texts[0])
     if any(refused) and not all(errors):
         return Outcome(AFTER, texts[0]) if refused[0] else Outcome(BEFORE, texts[1])
-    if all(errors):
-        return Outcome(FAILED, texts[0])
     if any(errors):
         sides = zip(("before", "after"), texts, strict=True)
-        return Outcome(
-            DIFFERENT, "; ".join(f"{side}: {text or 'no error'}" for side, text in sides)
-        )
+        text = "; ".join(f"{side}: {said or 'no error'}" for side, said in sides)
+        return Outcome(FAILED if all(errors) else DIFFERENT, text)
 
+    names = dict.fromkeys([*before["tensors"], *after["tensors"]])
     different = [
-        name
-        for name in dict.fromkeys([*before["tensors"], *after["tensors"]])
-        if _without_file(before, name) != _without_file(after, name)
+        name for name in names if _without_file(before, name) != _without_file(after, name)
     ]
     if not different:
         return Outcome(EQUAL)
     text = describe(different[0], before, after)
-    return Outcome(
-        DIFFERENT, f"{text} ({len(different)} of {len(before['tensors'])} tensors differ)"
-    )
+    return Outcome(DIFFERENT, f"{text} ({len(different)} of {len(names)} tensors differ)")
 
 
 def _without_file(answer: dict[str, Any], name: str) -> dict[str, Any] | None:

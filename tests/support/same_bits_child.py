@@ -100,7 +100,8 @@ def build(case: Case, config: Made, images: Path) -> Any:
 
 @cache
 def open_source(name: str, images: Path) -> Any:
-    return SOURCES[name](dp, images)
+    source = SOURCES[name]
+    return source.open(dp, images / source.folder)
 
 
 def make(value: Any) -> Any:

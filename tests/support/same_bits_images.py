@@ -1,15 +1,16 @@
-"""The images of `same_bits.py`: `write` makes them up, and `SOURCES` opens them with the dali_pipes
-that it is given. All are small, and the same in every run.
+"""The images of `same_bits.py`: `write` makes them up, small and the same in every run, and
+`SOURCES` opens them with the dali_pipes that it is given.
 """
 
 import io
 import json
 import random
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -48,10 +49,11 @@ def save(image: Image.Image, folder: Path, number: int, form: str, **options: An
     image.save(file, form, **options)
 
 
-def write(root: Path) -> None:
-    for name, write_source in WRITERS.items():
+def write(root: Path, sources: Iterable[str]) -> None:
+    """Writes what these sources need, each into a folder of its own."""
+    for name in {SOURCES[source].folder for source in sources}:
         (root / name).mkdir(parents=True)
-        write_source(root / name)
+        WRITERS[name](root / name)
 
 
 def photos(folder: Path) -> None:
@@ -209,9 +211,19 @@ def pairs(folder: Path) -> None:
 
 
 WRITERS: Mapping[str, Callable[[Path], None]] = {
-    made.__name__: made
-    for made in (photos, kinds, sizes, orientations, wide, broken, shards, painted, coco, masks)
-} | {"numbers": numbers, "pairs": pairs}
+    "photos": photos,
+    "kinds": kinds,
+    "sizes": sizes,
+    "orientations": orientations,
+    "wide": wide,
+    "broken": broken,
+    "shards": shards,
+    "painted": painted,
+    "coco": coco,
+    "masks": masks,
+    "numbers": numbers,
+    "pairs": pairs,
+}
 
 
 class Items(Dataset):
@@ -255,45 +267,63 @@ def _read(file: str) -> Image.Image:
         return image.convert("RGB")
 
 
-def _pairs(evaluation: bool) -> Callable[[Any, Path], Any]:
-    def load(dp: Any, root: Path) -> DataLoader:
-        steps = [v2.RandomResizedCrop(24, (0.3, 1)), v2.RandomHorizontalFlip()]
-        steps = [v2.Resize(40), v2.CenterCrop(32)] if evaluation else steps
-        ends = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
-        pairs = Pairs(root / "pairs", v2.Compose([*steps, *ends]))
-        return DataLoader(pairs, batch_size=5, shuffle=not evaluation)
-
-    return load
+def open_pairs(dp: Any, folder: Path, evaluation: bool) -> DataLoader:
+    steps = [v2.RandomResizedCrop(24, (0.3, 1)), v2.RandomHorizontalFlip()]
+    steps = [v2.Resize(40), v2.CenterCrop(32)] if evaluation else steps
+    ends = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    data_set = Pairs(folder, v2.Compose([*steps, *ends]))
+    return DataLoader(data_set, batch_size=5, shuffle=not evaluation)
 
 
-def _scan(folder: str, **options: Any) -> Callable[[Any, Path], Any]:
-    return lambda dp, root: dp.Manifest.scan(root / folder, progress=False, **options)
+def scan(dp: Any, folder: Path, **options: Any) -> Any:
+    return dp.Manifest.scan(folder, progress=False, **options)
 
 
-def _open_painted(dp: Any, root: Path, **options: Any) -> Any:
+def open_painted(dp: Any, folder: Path) -> Any:
     targets = dp.Targets(
         boxes="boxes", box_labels="classes", mask="mask", text="text", annotated="stored"
     )
+    return dp.Manifest.from_table(folder / "table.parquet", targets=targets, progress=False)
+
+
+def open_coco(dp: Any, folder: Path) -> Any:
+    return dp.Manifest.open(folder / "objects.json", progress=False)
+
+
+def open_masks(dp: Any, folder: Path) -> Any:
+    return dp.Manifest.from_masks(folder / "images", folder / "masks", progress=False)
+
+
+def open_numbers(dp: Any, folder: Path) -> Any:
     return dp.Manifest.from_table(
-        root / "painted/table.parquet", targets=targets, progress=False, **options
+        folder / "table.csv", label_separator=" ", task="regression", progress=False
     )
 
 
-# How each is opened, given dali_pipes and the folder of all: manifests, data sets for `load`, and
-# DataLoaders for `from_torch`.
-SOURCES: Mapping[str, Callable[[Any, Path], Any]] = {
-    **{name: _scan(name) for name in ("photos", "kinds", "sizes", "orientations", "broken")},
-    "shards": _scan("shards"),
-    "wide": _scan("wide", bits=16),
-    "painted": _open_painted,
-    "coco": lambda dp, root: dp.Manifest.open(root / "coco/objects.json", progress=False),
-    "masks": lambda dp, root: dp.Manifest.from_masks(
-        root / "masks/images", root / "masks/masks", progress=False
-    ),
-    "numbers": lambda dp, root: dp.Manifest.from_table(
-        root / "numbers/table.csv", label_separator=" ", task="regression", progress=False
-    ),
-    "items": lambda dp, root: Items(dp, root / "photos"),
-    "pairs": _pairs(evaluation=False),
-    "pairs, evaluation": _pairs(evaluation=True),
+class Source(NamedTuple):
+    """What a case loads.
+
+    Attributes:
+        folder: its files, the name of their writer.
+        open: given dali_pipes and that folder, makes a manifest, a data set for `load`, or a
+            DataLoader for `from_torch`.
+    """
+
+    folder: str
+    open: Callable[[Any, Path], Any]
+
+
+SOURCES: Mapping[str, Source] = {
+    **{
+        name: Source(name, scan)
+        for name in ("photos", "kinds", "sizes", "orientations", "broken", "shards")
+    },
+    "wide": Source("wide", partial(scan, bits=16)),
+    "painted": Source("painted", open_painted),
+    "coco": Source("coco", open_coco),
+    "masks": Source("masks", open_masks),
+    "numbers": Source("numbers", open_numbers),
+    "items": Source("photos", Items),
+    "pairs": Source("pairs", partial(open_pairs, evaluation=False)),
+    "pairs, evaluation": Source("pairs", partial(open_pairs, evaluation=True)),
 }
