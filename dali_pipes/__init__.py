@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.reading import NotConvertibleError as NotConvertibleError
     from dali_pipes.adapters.items.encoded import Encoded as Encoded
     from dali_pipes.adapters.items.load import load as load
-    from dali_pipes.backends.base import Batch as Batch
-    from dali_pipes.backends.base import BatchTransform as BatchTransform
+    from dali_pipes.backends.batch import Batch as Batch
+    from dali_pipes.backends.batch import BatchTransform as BatchTransform
     from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
-    from dali_pipes.backends.tfdata.config import TfDataConfig as TfDataConfig
     from dali_pipes.backends.torch.config import TorchConfig as TorchConfig
     from dali_pipes.data.manifest import Manifest as Manifest
     from dali_pipes.data.objects import Targets as Targets
@@ -63,7 +62,6 @@ _NAMES = [
     "RandomChoice",
     "Rank",
     "Targets",
-    "TfDataConfig",
     "TorchConfig",
     "boxes_to_image",
     "build_loader",
@@ -80,8 +78,8 @@ _NAMES = [
 _HOMES = (
     *("errors", "plan.philox", "plan.plan", "plan.augment.policies.augment"),
     *("data.manifest", "data.objects", "system.traces"),
-    "backends.base",
-    *(f"backends.{name}.config" for name in ("dali", "torch", "tfdata")),
+    "backends.batch",
+    *(f"backends.{name}.config" for name in ("dali", "torch")),
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     "loader.mixing_kernels",
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),

@@ -33,7 +33,7 @@ lock_all() {
   lock build requirements/build.in
   lock container requirements/container.in
   lock base pyproject.toml --extra cu12 --constraints requirements/cu12.in
-  for extra in dev train tf s3 cluster coco docs; do
+  for extra in dev train s3 cluster coco docs; do
     lock "$extra" pyproject.toml --extra "$extra" --extra cu12 --constraints requirements/base.txt
   done
 

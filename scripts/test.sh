@@ -21,7 +21,7 @@ CONTRACTS=(
   tests/backends/test_contract.py tests/backends/test_dali.py tests/backends/test_dali_graph.py tests/loader/test_mixing_kernels.py
   tests/backends/test_decoding.py tests/backends/test_dali_kernels.py tests/backends/test_nvimagecodec_regions.py
   tests/backends/test_jpeg_decoders.py tests/tools/doctor/test_decoding_check.py tests/system/test_provenance.py tests/tools/doctor/test_doctor_software.py
-  tests/simulated_gpu/test_fat_binaries.py -k "not tfdata"
+  tests/simulated_gpu/test_fat_binaries.py
 )
 # Likewise, of what runs on a GPU: minutes.
 SIMULATED_CONTRACTS=(

@@ -98,7 +98,7 @@ def option_classes():
         *TRANSFORMS.values(),
         *SAMPLINGS.values(),
         *POLICIES.values(),
-        *(entry.config for entry in list_backends().values()),
+        *list_backends().values(),
         *(arm.config for arm in ARMS),
     ]
     todo = [*found, *JOBS.values()]

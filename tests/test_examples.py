@@ -1,9 +1,10 @@
 """The examples of training with boxes, masks, pairs of images, views and captions learn, those that
-are tasks of `dali-pipes train` end alike if they are killed, and that of predictions predicts;
-examples with other libraries are in tests/adapters.
+are tasks of `dali-pipes train` end alike if they are killed, that of predictions predicts, and that
+of a backend makes what ours make; examples with other libraries are in tests/adapters.
 """
 
 import csv
+import importlib
 import json
 import os
 import runpy
@@ -228,7 +229,12 @@ def test_predictions_are_those_of_the_network(thumbnails, tmp_path, capsys, endi
     weights = network.state_dict()
     average = {f"module.{name}": value for name, value in weights.items()} | {"n_averaged": 1}
     other = {name: value * 2 for name, value in weights.items()}
-    state = {"name": "shufflenet_v2_x0_5", "model_options": {}, "task": "classification"}
+    state = {
+        "name": "shufflenet_v2_x0_5",
+        "model_options": {},
+        "task": "classification",
+        "channels": 3,
+    }
     state |= {"model": other, "ema": average} if is_averaged else {"model": weights, "ema": None}
     options = {"transform.mean": [0.5] * 3, "transform.std": [0.25] * 3}
     checkpoint.save(state | {"classes": list("abcd"), "options": options}, tmp_path / "best.pt")
@@ -322,3 +328,67 @@ def test_the_network_of_ffcv_trains_in_its_recipe(command, photographs, tmp_path
     )
     assert ran.returncode == 0, ran.stderr
     assert len(weights(tmp_path / "run")["history"]) == 2
+
+
+@pytest.fixture
+def tfdata(monkeypatch):
+    pytest.importorskip("tensorflow")
+    monkeypatch.syspath_prepend(EXAMPLES / "backend")
+    return importlib.import_module("tfdata")
+
+
+def build_small(manifest, config, transform=None, **options):
+    transform = transform or dp.TrainTransform(size=64)
+    options = {"batch_size": 8, "last_batch": "partial", "device": "cpu", **options}
+    return dp.build_loader(manifest, config, transform=transform, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "transform", [dp.TrainTransform(size=96), dp.EvalTransform(size=96, resize=112)], ids=type
+)
+def test_a_backend_of_tf_data_makes_the_same_bits(tfdata, photographs, tmp_path, transform):
+    """Also of a file that is no JPEG."""
+    folder = tmp_path / "images"
+    shutil.copytree(photographs.root, folder)
+    first = next(folder.rglob("*.jpg"))
+    Image.open(first).save(first.with_suffix(".png"))
+    manifest = dp.Manifest.open(folder, progress=False)
+    expected = dp.TorchConfig(decoder="torchvision", num_workers=0)
+    with (
+        build_small(manifest, tfdata.TfDataConfig(num_threads=2), transform) as ours,
+        build_small(manifest, expected, transform) as theirs,
+    ):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.ids.tolist() == other.ids.tolist()
+            assert torch.equal(one.labels, other.labels) and torch.equal(one.images, other.images)
+
+
+@pytest.mark.slow
+def test_a_backend_of_tf_data_goes_on_where_another_stopped(tfdata, thumbnails, capsys):
+    with build_small(thumbnails, dp.DaliConfig(device="cpu", num_threads=1)) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        rest = [batch.ids.tolist() for batch in batches]
+    with build_small(thumbnails, tfdata.TfDataConfig()) as loader:
+        loader.load_state_dict(state)
+        assert [batch.ids.tolist() for batch in loader] == rest
+
+    tfdata.main(thumbnails.root, num_threads=1)
+    assert capsys.readouterr().out.startswith("37 images, ")
+
+
+@pytest.mark.slow
+def test_a_backend_of_tf_data_stops_at_a_broken_file_or_leaves_it_out(tfdata, scanned):
+    config, broken = tfdata.TfDataConfig(num_threads=1), scanned.path(20)
+    broken.write_bytes(broken.read_bytes()[:500])
+    with build_small(scanned, config) as loader, pytest.raises(dp.BadSampleError) as caught:
+        list(loader)
+    assert [path for _, path, _ in caught.value.bad_samples] == [str(broken)]
+
+    options = {"on_bad_sample": "substitute", "max_bad_fraction": 0.1}
+    with build_small(scanned, config, **options) as loader:
+        found = [sample for batch in loader for sample in batch.ids.tolist()]
+        assert [path for _, path, _ in loader.bad_samples] == [str(broken)]
+    assert len(found) == 37 and set(found) == {*range(37)} - {20}

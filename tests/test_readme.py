@@ -74,7 +74,7 @@ def test_a_figure_is_the_results(figure):
 
 # each promise's page, and the sentences there that it stands on
 PROMISES = {
-    "The same pixels": ("pixels.md", "holds every backend on the CPU, `tfdata` among them, to"),
+    "The same pixels": ("pixels.md", "holds every backend on the CPU to it"),
     "The CPU only reads files": ("gpu-path.md", "the default decodes JPEGs on the GPU"),
     "Exact epochs": (
         "how-it-works.md",

@@ -56,7 +56,16 @@ def folder(tmp_path, monkeypatch):
 
 def write_checkpoint(file, **changed):
     network = build_network(ModelConfig(name=NETWORK), 5)
-    state = {"name": NETWORK, "classes": list("abcde"), "model": network.state_dict(), "ema": None}
+    state = {
+        "name": NETWORK,
+        "model_options": {},
+        "task": "classification",
+        "classes": list("abcde"),
+        "channels": 3,
+        "options": {"transform.mean": [0.5] * 3, "transform.std": [0.25] * 3},
+        "model": network.state_dict(),
+        "ema": None,
+    }
     checkpoint.save(state | changed, Path(file))
 
 

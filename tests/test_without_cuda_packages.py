@@ -98,28 +98,12 @@ def test_loaders_that_need_neither_work_and_the_others_name_the_extra(without, i
         assert EXTRA in text, what
 
 
-TFDATA = """
-import sys
-import dali_pipes as dp
-
-manifest = dp.Manifest.scan(sys.argv[1], progress=False)
-how = {"transform": dp.TrainTransform(size=32), "batch_size": 8, "device": "cpu"}
-with dp.build_loader(manifest, dp.TfDataConfig(), **how) as loader:
-    print(len(list(loader)))
-"""
-
-
-@pytest.mark.slow
-def test_tfdata_needs_neither(without, image_folder):
-    assert without("-c", TFDATA, image_folder) == 37 // 8
-
-
 @pytest.mark.slow
 def test_the_doctor_names_what_is_missing_and_its_extra(without):
     findings = without("-m", "dali_pipes.cli", "doctor", status=1)["findings"]
     found = {each["check"]: each for each in findings}
     assert found["DALI"]["status"] == "failed" and EXTRA in found["DALI"]["remedy"]
-    assert "The loaders torch and tfdata work without it" in found["DALI"]["remedy"]
+    assert "The loader torch works without it" in found["DALI"]["remedy"]
     for name in ("nvImageCodec", "CuPy"):
         assert found[name]["status"] == "warning" and EXTRA in found[name]["remedy"]
 

@@ -8,13 +8,13 @@ from typing import Any
 from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.batch import Batch
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
-from dali_pipes.loader.mistakes import RefusesMisuse
+from dali_pipes.loader.mistakes import RefusesAttributes
 
 
-class AccelerateLoader(RefusesMisuse, DataLoaderStateMixin):
+class AccelerateLoader(RefusesAttributes, DataLoaderStateMixin):
     """A loader for `Accelerator.prepare`, which passes it through, and
     `Accelerator.register_for_checkpointing`.
 

@@ -11,7 +11,7 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.batch import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError, SmallDataError

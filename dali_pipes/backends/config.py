@@ -16,26 +16,6 @@ from dali_pipes.system.cpus import available_cpus
 MAX_COUNT = 2**12  # threads, processes, and batches ahead
 
 
-class PixelBound(NamedTuple):
-    """The largest accepted |difference| between the pixels of two loaders, in steps of 1/255.
-
-    It is given as bounds on the mean and on the 99th percentile.
-    """
-
-    mean: float
-    p99: float
-
-
-# Between nvJPEG and libjpeg. nvJPEG's CUDA decoder makes images darker by 0.47 on average, as if it
-# did not round; its JPEG engine rounds. A mean of 0.52 and a p99 of 2 were measured
-# (docs/pixels.md).
-NVJPEG = PixelBound(0.75, 2.0)
-
-# Between plain and fancy chroma upsampling, with what resizing adds; docs/pixels.md has the
-# measurements.
-PLAIN_UPSAMPLING = PixelBound(1.5, 12.0)
-
-
 class Concurrency(NamedTuple):
     """How many batches are made at the same time, and how far ahead."""
 
@@ -48,9 +28,10 @@ class Concurrency(NamedTuple):
 class LoaderConfig(Options):
     """The options of one backend; the base of all of them."""
 
-    # whether the backend reads the images that a planned batch brings along (`PlannedBatch.loose`),
-    # and not only those of its manifest
-    reads_loose_images: ClassVar[bool] = False
+    # the name in results and in the group loader, where the schema of these options is NAME_schema
+    name: ClassVar[str] = ""
+    backend: ClassVar[str] = ""  # "module:Class", imported when a loader is built
+    extra: ClassVar[str | None] = None  # the extra of this package that installs what it needs
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -111,7 +111,7 @@ def _extends_ours(folder: Path) -> bool:
     # experiments name no schema, and without a primary file no other program can use them
     if all(file.parent.name == "experiment" for file in options):
         return True
-    arms = (arm.name for arm in ARMS)
+    arms = (arm.config.name for arm in ARMS)
     ours = (*TRANSFORMS, *SAMPLINGS, *list_backends(), *arms)
     return any(_extends_schema(file, ours) for file in options)
 
@@ -158,9 +158,7 @@ JOBS: dict[str, Any] = {
 def texts_of(job: str) -> dict[str, bool]:
     """Returns the options of a job that are text, each with whether it is a list of texts."""
     of_loaders = (
-        option
-        for entry in list_backends().values()
-        for option in text_options(entry.config, "loader.")
+        option for config in list_backends().values() for option in text_options(config, "loader.")
     )
     return dict([*text_options(JOBS.get(job, PreviewConfig)), *of_loaders])
 
@@ -188,10 +186,10 @@ def register(users: Path | None = None) -> None:
         store.store(group="transform", name=f"{name}_schema", node=_with_keys(transform, "sizes"))
     for name, sampling in SAMPLINGS.items():
         store.store(group="sampling", name=f"{name}_schema", node=_with_keys(sampling, "schedule"))
-    for name, entry in list_backends().items():
-        store.store(group="loader", name=f"{name}_schema", node=entry.config)
+    for name, config in list_backends().items():
+        store.store(group="loader", name=f"{name}_schema", node=config)
     for arm in ARMS:
-        store.store(group="arm", name=f"{arm.name}_schema", node=arm.config)
+        store.store(group="arm", name=f"{arm.config.name}_schema", node=arm.config)
     store_named_options(users)
 
 

@@ -72,13 +72,6 @@ NAMED_OPTIONS: dict[str, dict[str, NamedOption]] = {
         ),
     },
     "loader": {
-        "dali_cpu_graph": _of_schema(
-            "dali",
-            "As dali_cpu, but DALI's graph resizes and normalizes too, as it does on a GPU.",
-            device="cpu",
-            resize="dali",
-        ),
-        "tfdata": _of_schema("tfdata", 'TensorFlow\'s tf.data on the CPU; needs the extra "tf".'),
         "torch_auto": _of_schema(
             "torch",
             "The baseline with the fastest decoder whose pixels are Pillow's; a result says which "

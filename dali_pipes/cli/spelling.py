@@ -126,8 +126,8 @@ def _choices() -> dict[type, tuple[str, str]]:
     return {
         **{transform: ("transform", name) for name, transform in TRANSFORMS.items()},
         **{sampling: ("sampling", name) for name, sampling in SAMPLINGS.items()},
-        **{entry.config: ("loader", name) for name, entry in list_backends().items()},
-        **{arm.config: ("arm", arm.name) for arm in ARMS},
+        **{config: ("loader", name) for name, config in list_backends().items()},
+        **{arm.config: ("arm", arm.config.name) for arm in ARMS},
     }
 
 
@@ -173,8 +173,8 @@ def nested_options(name: str, config: Mapping[Any, Any]) -> list[str]:
 
     others = [
         loader
-        for loader, entry in list_backends().items()
-        if name in [field.name for field in fields(entry.config)]
+        for loader, config in list_backends().items()
+        if name in [field.name for field in fields(config)]
     ]
     return [f"loader.{name} of loader={others[0]}"] if others and "loader" in config else []
 

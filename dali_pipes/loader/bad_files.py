@@ -14,16 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.backends.base import Backend
+from dali_pipes.backends.backend import Backend
 from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error, examine
-from dali_pipes.data.image_files.masks import mask_problem
 from dali_pipes.data.image_files.wide import wide_refusal
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PROCESS_ERRNOS, Reader
-from dali_pipes.loader.second_pictures import read_second
+from dali_pipes.loader.target_files import read_mask, read_second
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
@@ -136,36 +135,23 @@ def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transf
         return f"cannot be decoded ({error})"
     if isinstance(manifest, LooseImages):
         return None
-    mask = _mask_problem(manifest, sample_id, transform.ignore_index)
-    return mask or _second_problem(manifest, sample_id)
+    return _target_problem(manifest, sample_id, transform.ignore_index)
 
 
-def _mask_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
-    mask = manifest.mask_extent(sample_id)
-    if not mask:
-        return None
-
+def _target_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
+    """What is wrong with the files of a sample's targets."""
+    reader, what = Reader(keep=1), "mask"
+    file = manifest.mask_extent(sample_id)
     try:
-        file = BytesIO(Reader(keep=1).read(mask).data)
-        if not (why := mask_problem(file, *manifest.mask_size(sample_id), "full")):
-            values = manifest.mask_values.decode(file)
-            why = manifest.mask_values.problem_of(values, len(manifest.classes), [ignore_index])
-    except OSError as error:
-        why = None if error.errno in PROCESS_ERRNOS else describe_os_error(error)
-    return why and f"its mask {mask}: {why}"
-
-
-def _second_problem(manifest: Manifest, sample_id: int) -> str | None:
-    if not manifest.has_target("second"):
-        return None
-    try:
-        read_second(manifest, sample_id, Reader(keep=1))
+        read_mask(manifest, sample_id, reader, ignore_index)
+        if manifest.has_target("second"):
+            what, file = "second picture", manifest.second_extent(sample_id)
+            read_second(manifest, sample_id, reader)
     except ValueError as error:
-        return f"its second picture {error}"
+        return f"its {what} {error}"
     except OSError as error:
         if error.errno not in PROCESS_ERRNOS:
-            file = manifest.second_extent(sample_id)
-            return f"its second picture {file}: {describe_os_error(error)}"
+            return f"its {what} {file}: {describe_os_error(error)}"
     return None
 
 

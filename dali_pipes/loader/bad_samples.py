@@ -15,7 +15,7 @@ from typing import ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.backends.base import Backend
+from dali_pipes.backends.backend import Backend
 from dali_pipes.data.reader import PAUSE_S
 from dali_pipes.data.shards import traffic
 from dali_pipes.errors import BadSampleError

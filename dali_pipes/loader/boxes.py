@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from dali_pipes.backends.base import Batch, Ragged
+from dali_pipes.backends.batch import Batch, Ragged
 from dali_pipes.errors import ConfigError
 
 

@@ -8,15 +8,15 @@ says which backend carries it out (backends/registry.py).
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 
-from dali_pipes.backends.base import Backend, BatchTransform
-from dali_pipes.backends.common.functions import check_functions
+from dali_pipes.backends.backend import Backend, Job
+from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.pixels.functions import check_functions
+from dali_pipes.backends.registry import load_backend
 from dali_pipes.checks import LARGEST_SEED, check_choice
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.bad_samples import BadSamples
@@ -92,7 +92,14 @@ def build_loader(
             has another number than in the images that are trained on.
         OmissionError: `strict` is set, and the scan has left something out.
     """
-    refuse_other_kinds(manifest, config, transform, rank, sampling, batch_transform)
+    refuse_other_kinds(
+        manifest=manifest,
+        config=config,
+        transform=transform,
+        rank=rank,
+        sampling=sampling,
+        batch_transform=batch_transform,
+    )
     # own copies: what the caller sets later has no effect; replace() checks what was set until now
     config, transform = replace(deepcopy(config)), replace(deepcopy(transform))
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
@@ -118,9 +125,11 @@ def build_loader(
         check_fits(batch_transform, manifest)
 
     backend, config, target = choose_backend(config, device, transform)
-    build_backend = partial(backend, manifest, config=config, batch_size=batch_size, device=target)
 
-    compare_ranks(plan, fingerprint(plan, transform, batch_transform), transform)
+    def build_backend(transform: Transform) -> Backend:
+        return backend(Job(transform, manifest, batch_size, target), config)
+
+    compare_ranks(plan, fingerprint(plan, transform, batch_transform))
     bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
     return Loader(plan, transform, build_backend, bad, batch_transform)
 
@@ -135,7 +144,7 @@ def choose_backend(
         ConfigError: this machine has no such device, or lacks a package that the backend needs; or
             a function of these transforms cannot run there.
     """
-    backend, target = entry_of(config).load(), resolve_device(device, config)
+    backend, target = load_backend(config), resolve_device(device, config)
     config = config.on_cores()
     for transform in transforms:
         check_functions(transform, backend.functions_on(config.on_device(target), target))

@@ -7,7 +7,7 @@ which a resume refuses, as does the comparison of ranks (ranks.py).
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.backends.base import BatchTransform
+from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.checks import to_python
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.options import default_of
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 
@@ -52,21 +51,6 @@ def _facts_of_targets(manifest: Manifest) -> dict[str, Any]:
     if has_mask and manifest.mask_values.replacements:
         facts["mask_values"] = sorted(map(list, manifest.mask_values.replacements.items()))
     return facts
-
-
-def with_defaults(then: dict[str, Any], transform: Transform) -> dict[str, Any]:
-    """Completes a fingerprint with the defaults of the options that its transform did not have yet,
-    or that it leaves out.
-    """
-    defaults = {
-        field.name: default
-        for field in fields(transform)
-        if (default := default_of(field)) is not MISSING
-    }
-    before = then.get("transform")
-    return (
-        then | {"transform": to_json_value(defaults) | before} if isinstance(before, dict) else then
-    )
 
 
 def iter_changes(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -22,12 +22,13 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from dali_pipes.backends.base import Backend, Batch, BatchTransform, DecodedBatch
+from dali_pipes.backends.backend import Backend, Decoded
+from dali_pipes.backends.batch import Batch, BatchTransform
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.bad_samples import BadSamples
 from dali_pipes.loader.fetching import Fetcher
-from dali_pipes.loader.mistakes import RefusesMisuse, explain_missing
+from dali_pipes.loader.mistakes import RefusesAttributes
 from dali_pipes.loader.mixing import transform_batch
 from dali_pipes.loader.order_ahead import with_order_ahead
 from dali_pipes.loader.resume import make_state, read_state, warn_of_other_pixels
@@ -59,7 +60,7 @@ class Position(NamedTuple):
     is_abandoned: bool
 
 
-class Loader(RefusesMisuse):
+class Loader(RefusesAttributes):
     """Batches, epoch after epoch: each `iter()` is the next epoch, and leaving a loop early
     abandons the epoch.
 
@@ -94,7 +95,6 @@ class Loader(RefusesMisuse):
         # number of the one iterator that may deliver; the iterator itself would hold the loader
         self._running = 0
         self._recorder = StatsRecorder(fetcher)
-        self._backend_name = self._work.description.name
 
     def __iter__(self) -> Iterator[Batch]:
         return self._work.use("iter()", self._begin_epoch)
@@ -163,7 +163,7 @@ class Loader(RefusesMisuse):
         with span("mixing"):
             return transform_batch(self._batch_transform, batch, draws)
 
-    def _decode(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets]:
+    def _decode(self, epoch: int, step: int) -> tuple[Decoded, PendingTargets]:
         """The decoded batch and its targets; bad samples are found and substituted until one
         succeeds.
         """
@@ -216,7 +216,7 @@ class Loader(RefusesMisuse):
         with the next epoch.
         """
         epoch, step, _ = self._position
-        mix = self._work.description.engine_mix
+        mix = self._work.description.pixels
         return make_state(self.plan, self._transform, self._batch_transform, epoch, step, mix)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ class Loader(RefusesMisuse):
                 it; or `state` is not a loader's.
         """
         epoch, step = read_state(state, self.plan, self._transform, self._batch_transform)
-        warn_of_other_pixels(state, self._work.description.engine_mix)
+        warn_of_other_pixels(state, self._work.description.pixels)
         self._work.use("load_state_dict()", self._go_to, epoch, step)
 
     def _go_to(self, epoch: int, step: int) -> None:
@@ -278,7 +278,7 @@ class Loader(RefusesMisuse):
     @property
     def decodes(self) -> str:
         """How images will be decoded and why, in one line."""
-        return self._work.description.explanation
+        return self._work.description.text
 
     def explain(self) -> str:
         """The text of `decodes`, and what the machine decides of the order; with DALI on a GPU also
@@ -286,7 +286,7 @@ class Loader(RefusesMisuse):
         """
         backend, order = self._work.description, self.plan.sampling.explain()
         memory = f"in GiB, {gpu_memory(backend.gpu)}" if backend.gpu else ""
-        return "; ".join(filter(None, (backend.explanation, order, memory)))
+        return "; ".join(filter(None, (backend.text, order, memory)))
 
     @check_arguments()
     def close(self, release: bool = False) -> None:
@@ -306,9 +306,6 @@ class Loader(RefusesMisuse):
         if self._work.closed:
             raise RuntimeError("the loader is closed; build a new one")
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(explain_missing(type(self), name))
-
     def __reduce__(self) -> Any:
         raise TypeError(
             "a loader cannot be pickled or copied, because it has threads; build one in the "
@@ -324,7 +321,7 @@ class Loader(RefusesMisuse):
 
         return (
             f"Loader({str(manifest.root)!r}: {len(manifest):,} images, {batches}, "
-            f"{self._backend_name}; {where})"
+            f"{self._work.backend_name}; {where})"
         )
 
     def __enter__(self) -> Self:

@@ -1,24 +1,21 @@
-"""Errors for arguments of the wrong kind: they say what `build_loader` was given, and what to write
-instead.
+"""What the words and objects of other libraries mean here: errors that say what to write instead.
 
-Many of them answer habits from PyTorch's DataLoader. `RefusesMisuse`, the base of loaders, does the
-same for what people do to a loader afterwards.
+`refuse_other_kinds` looks up the arguments of `build_loader` in one table. `RefusesAttributes`, the
+base of loaders, answers who sets an option on a loader.
 """
 
 import inspect
 import os
-from collections.abc import Mapping
-from difflib import get_close_matches
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable, Mapping
+from types import GenericAlias, UnionType
+from typing import Any, ClassVar
 
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import list_backends
 from dali_pipes.checks import describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import propose_name
 from dali_pipes.plan.plan import RANK_ARGUMENT, Rank
 from dali_pipes.plan.sampling import Sampling
 from dali_pipes.plan.transforms import Transform
@@ -40,75 +37,83 @@ DATALOADER_OPTIONS = {
     "num_shards": "rank=Rank(index, count)",
     "shard": RANK_ARGUMENT,
 }
-_NO_DATA_SET = (
-    "a loader is no data set: it yields whole batches, by `for batch in loader`; pass it "
-    "on where a DataLoader is wanted, "
-    "and not into one (`loader.dataset` are its images)"
+
+
+def _is_of_torchvision(value: Any) -> bool:
+    return type(value).__module__.startswith("torchvision.")
+
+
+def _takes_no_two(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return True
+    except ValueError:  # functions in C may have no signature
+        pass
+    return False
+
+
+_MANIFEST = "it takes a Manifest, such as Manifest.scan(DIR)"
+_TRANSFORM = "it takes TrainTransform(…), EvalTransform(…) or another of dali_pipes"
+_SAMPLING = "it takes a sampling of dali_pipes, such as Uniform() or Weighted(weights=…)"
+_MIXES = "dali_pipes.MixUp(…), CutMix(…) or RandomChoice([…])"
+_FUNCTION = f"it takes {_MIXES}, or a function of two arguments, a batch and its draws"
+# Each argument of `build_loader` with a kind of value, and what to write instead; "": it is right.
+# The first row that a value is of decides. A kind is a class, type[…] for the class itself in place
+# of an instance, or a function of the value.
+_KINDS: tuple[tuple[str, Any, str], ...] = (
+    ("manifest", Manifest, ""),
+    ("manifest", str | os.PathLike, "open it first: Manifest.open('{0}')"),
+    ("manifest", DataLoader | Dataset, f"from_torch(dataloader) takes a DataLoader; {_MANIFEST}"),
+    ("manifest", LoaderConfig, f"{_MANIFEST}; the order is (manifest, config, transform=…)"),
+    ("manifest", object, _MANIFEST),
+    ("config", LoaderConfig, ""),
+    ("config", type[LoaderConfig], "write {0.__name__}()"),
+    ("config", Mapping, "it takes a config of these options, such as DaliConfig(**options)"),
+    ("config", object, "it takes a config, such as DaliConfig() or TorchConfig(num_workers=8)"),
+    ("transform", Transform, ""),
+    ("transform", type[Transform], "write {0.__name__}(…)"),
+    ("transform", Manifest | LoaderConfig | type, _TRANSFORM),
+    # what can be called, and a list, may be torchvision's
+    ("transform", Callable | list | tuple, f"{_TRANSFORM}, or transform_from_torch(transform)"),
+    ("transform", object, _TRANSFORM),
+    ("rank", Rank | None, ""),
+    ("rank", object, "it takes Rank(index, count), or Rank.from_env() under torchrun"),
+    ("sampling", type[Sampling], "write {0.__name__}(…)"),
+    ("sampling", DistributedSampler, "a loader divides the samples itself: rank=Rank.from_env()"),
+    ("sampling", WeightedRandomSampler, "it takes Weighted(weights=…)"),
+    ("sampling", Sampler | type, _SAMPLING),
+    ("sampling", object, ""),  # other values are checked where the sampling is chosen
+    ("batch_transform", type(None), ""),
+    ("batch_transform", _is_of_torchvision, f"its draws are in no plan; use {_MIXES}"),
+    ("batch_transform", type, _FUNCTION),
+    ("batch_transform", _takes_no_two, _FUNCTION),
+    ("batch_transform", object, ""),
 )
-_ORDER = "build_loader takes (manifest, config, transform=…, batch_size=…)"
 
 
-def refuse_other_kinds(
-    manifest: Any, config: Any, transform: Any, rank: Any, sampling: Any, batch_transform: Any
-) -> None:
-    """Checks that the arguments of `build_loader` are of the right kinds.
+def refuse_other_kinds(**arguments: Any) -> None:
+    """Checks that arguments of `build_loader` are of the right kinds.
 
     Raises:
         ConfigError: one is of another kind; the text names both.
     """
-    if not isinstance(manifest, Manifest):
-        raise ConfigError(
-            f"manifest is {_describe_kind(manifest)}; {_instead_of_manifest(manifest)}"
-        )
-    if not isinstance(config, LoaderConfig):
-        raise ConfigError(f"config is {_describe_kind(config)}; {_instead_of_config(config)}")
-    if not isinstance(transform, Transform):
-        raise ConfigError(
-            f"transform is {_describe_kind(transform)}; {_instead_of_transform(transform)}"
-        )
-
-    refuse_other_rank(rank)
-    # other values of sampling are checked where it is chosen: a name or a mapping is one as well
-    if isinstance(sampling, type | Sampler):
-        raise ConfigError(
-            f"sampling is {_describe_kind(sampling)}; {_instead_of_sampling(sampling)}"
-        )
-
-    if batch_transform is not None and (
-        isinstance(batch_transform, type) or not callable(batch_transform)
-    ):
-        instead = "MixUp(…), CutMix(…), RandomChoice([…]) or a function of a batch and its draws"
-        raise ConfigError(
-            f"batch_transform is {_describe_kind(batch_transform)}; it takes {instead}"
-        )
-
-    if type(batch_transform).__module__.startswith("torchvision."):
-        name = type(batch_transform).__name__
-        instead = "dali_pipes has MixUp, CutMix and RandomChoice of its own"
-        raise ConfigError(
-            f"batch_transform is torchvision's {name}, whose random numbers no plan holds; "
-            f"{instead}"
-        )
-    if batch_transform is not None and not _takes_two(batch_transform):
-        raise ConfigError(
-            f"batch_transform is {_describe_kind(batch_transform)}; it is called with two "
-            "arguments, a batch and its draws"
-        )
+    for argument, value in arguments.items():
+        rows = (row for row in _KINDS if row[0] == argument)
+        instead = next(text for _, kind, text in rows if _is_of(value, kind))
+        if instead:
+            text = instead.format(value)
+            raise ConfigError(f"{argument} is {_describe_kind(value)}; {text}")
 
 
-def refuse_other_rank(rank: Any) -> None:
-    """Checks that `rank` is a Rank or None, and raises a ConfigError as `refuse_other_kinds`."""
-    if not isinstance(rank, Rank | None):
-        raise ConfigError(
-            f"rank is {_describe_kind(rank)}; it takes Rank(index, count), or Rank.from_env() "
-            "under torchrun"
-        )
+def _is_of(value: Any, kind: Any) -> bool:
+    if isinstance(kind, GenericAlias):
+        return isinstance(value, type) and issubclass(value, kind.__args__)
+    return isinstance(value, kind) if isinstance(kind, type | UnionType) else kind(value)
 
 
-class RefusesMisuse:
-    """The base of loaders. It refuses what Python would let pass silently, or with an error that
-    says nothing about loaders.
-    """
+class RefusesAttributes:
+    """The base of loaders. It refuses to set what would be an attribute of no effect."""
 
     _set_once: ClassVar[tuple[str, ...]] = ()  # public attributes that the loader itself sets
     _set_often: ClassVar[tuple[str, ...]] = ()  # public attributes that a program may set
@@ -116,88 +121,12 @@ class RefusesMisuse:
     def __setattr__(self, name: str, value: Any) -> None:
         is_first = name in self._set_once and name not in self.__dict__
         if not (name.startswith("_") or is_first or name in self._set_often):
+            instead = DATALOADER_OPTIONS.get(name, "all options, and set_epoch() the epoch")
             raise AttributeError(
-                f"{name} cannot be set on a loader, where it would be of no effect; "
-                f"{_instead_of_setting(name)}"
+                f"{name} cannot be set on a loader, where it would be of no effect; give "
+                f"build_loader {instead}"
             )
         super().__setattr__(name, value)
-
-    def __getitem__(self, index: Any) -> NoReturn:
-        raise TypeError(_NO_DATA_SET)
-
-
-def explain_missing(kind: type, name: str) -> str:
-    """Says of a loader of this class that it has no such attribute, such as those of a DataLoader
-    that Accelerate's `skip_first_batches` asks for, and what to use instead.
-    """
-    if name in ("sampler", "batch_sampler", "collate_fn"):
-        return (
-            f"a loader has no {name}: its plan says which samples come when; to go on "
-            "in mid-epoch use load_state_dict(), and "
-            "for Accelerate dali_pipes.adapters.accelerate.AccelerateLoader"
-        )
-    return f"'{kind.__name__}' object has no attribute '{name}'{propose_name(name, dir(kind))}"
-
-
-def _instead_of_setting(name: str) -> str:
-    if name == "epoch":
-        return "call set_epoch()"
-    if name in DATALOADER_OPTIONS:
-        return f"give build_loader {DATALOADER_OPTIONS[name]}"
-    return "build_loader takes all options; keep what is yours in a variable of your own"
-
-
-def _instead_of_manifest(value: Any) -> str:
-    if isinstance(value, (str, os.PathLike)):
-        return f"open it first: Manifest.open({os.fspath(value)!r})"
-    if isinstance(value, (DataLoader, Dataset)):
-        return (
-            "from_torch(dataloader) makes a loader of a DataLoader; Manifest.scan(DIR) reads a "
-            "folder"
-        )
-    return f"it takes a Manifest, such as Manifest.scan(DIR); {_ORDER}"
-
-
-def _instead_of_config(value: Any) -> str:
-    kinds = {name: entry.config for name, entry in list_backends().items()}
-    if isinstance(value, type) and issubclass(value, LoaderConfig):
-        return f"write {value.__name__}()"
-    if isinstance(value, str) and (near := get_close_matches(value.lower(), kinds, 1)):
-        return f"it takes a config; write {kinds[near[0]].__name__}()"
-    if isinstance(value, Mapping):
-        return "it takes a config made of these options, such as DaliConfig(**options)"
-    return f"it takes a config, such as DaliConfig() or TorchConfig(num_workers=8); {_ORDER}"
-
-
-def _instead_of_transform(value: Any) -> str:
-    if isinstance(value, type) and issubclass(value, Transform):
-        return f"write {value.__name__}(…)"
-    # what can be called, and a list, may be torchvision's; a mere mix-up of arguments is not
-    if isinstance(value, Manifest | LoaderConfig | type | str | None) or not (
-        callable(value) or isinstance(value, (list, tuple))
-    ):
-        return f"it takes TrainTransform(…), EvalTransform(…) or another of dali_pipes; {_ORDER}"
-    return "it takes one of dali_pipes: transform_from_torch(transform) makes it of torchvision's"
-
-
-def _instead_of_sampling(value: Any) -> str:
-    if isinstance(value, type) and issubclass(value, Sampling):
-        return f"write {value.__name__}(…)"
-    if isinstance(value, DistributedSampler):
-        return "a loader divides the samples itself: rank=Rank.from_env()"
-    if isinstance(value, WeightedRandomSampler):
-        return "it takes Weighted(weights=…)"
-    return "it takes a sampling of dali_pipes, such as Uniform() or Weighted(weights=…)"
-
-
-def _takes_two(function: Any) -> bool:
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:  # functions in C may have no signature
-        pass
-    return True
 
 
 def _describe_kind(value: Any) -> str:

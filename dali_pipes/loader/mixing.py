@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dali_pipes.backends.base import Batch, BatchTransform
+from dali_pipes.backends.batch import Batch, BatchTransform
 from dali_pipes.checks import check_min, check_range, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError

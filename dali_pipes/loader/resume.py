@@ -9,9 +9,9 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from dali_pipes.backends.base import BatchTransform
+from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.fingerprint import fingerprint, iter_changes, with_defaults
+from dali_pipes.loader.fingerprint import fingerprint, iter_changes
 from dali_pipes.plan.philox import LARGEST_EPOCH
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
@@ -27,14 +27,14 @@ def make_state(
     batch_transform: BatchTransform | None,
     epoch: int,
     step: int,
-    engine_mix: str | None,
+    pixels: str | None,
 ) -> dict[str, Any]:
     """Returns the state of a loader whose next batch is at this epoch and step."""
     return {
         "epoch": epoch,
         # samples of all ranks and not steps: a resume may have another number of ranks
         "samples": min(step * plan.global_batch_size, plan.epoch_samples),
-        "engine_mix": engine_mix,
+        "pixels": pixels,
         "fingerprint": fingerprint(plan, transform, batch_transform),
     }
 
@@ -64,8 +64,7 @@ def read_state(
             "what state_dict() gave"
         ) from None
 
-    both = [with_defaults(each, transform) for each in (then, now)]
-    changed = [f"{name} ({before} → {after})" for name, before, after in iter_changes(*both)]
+    changed = [f"{name} ({before} → {after})" for name, before, after in iter_changes(then, now)]
     if changed:
         images = (
             " (manifest: other images, labels or sizes than then)"
@@ -93,15 +92,15 @@ def read_state(
     return epoch, samples // block
 
 
-def warn_of_other_pixels(state: Mapping[str, Any], engine_mix: str | None) -> None:
+def warn_of_other_pixels(state: Mapping[str, Any], pixels: str | None) -> None:
     """Warns if something else makes the pixels than before: the JPEG engine rounds in another way
     than the CUDA decoder (docs/gpu-path.md).
 
     Args:
-        engine_mix: what makes them now.
+        pixels: what makes them now.
     """
-    before = state.get("engine_mix")
-    if before != engine_mix:
+    before = state.get("pixels")
+    if before != pixels:
         log.warning(
             (
                 "%s: %s before, now %s (with equal options of the decoder and exact=True "
@@ -109,5 +108,5 @@ def warn_of_other_pixels(state: Mapping[str, Any], engine_mix: str | None) -> No
             ),
             OTHER_PIXELS,
             before or "no GPU",
-            engine_mix or "no GPU",
+            pixels or "no GPU",
         )

@@ -8,7 +8,6 @@ the plan; `join` adds the result to the images when the backend has made them.
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dali_pipes.backends.base import Batch, DecodedBatch, Ragged
-from dali_pipes.backends.common.transfer import copy_to
-from dali_pipes.data.image_files.masks import mask_problem
+from dali_pipes.backends.backend import Decoded
+from dali_pipes.backends.batch import Batch, Ragged
+from dali_pipes.backends.pixels.values import move_second, place_nearest
+from dali_pipes.backends.pixels.warps import augment_mask
+from dali_pipes.backends.transfer import copy_to
 from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.second_pictures import make_second
-from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored, to_upright, turn_mask
+from dali_pipes.loader.target_files import read_mask, read_second
+from dali_pipes.plan.coordinates import move_objects, to_stored, to_upright, turn_mask
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -109,10 +110,8 @@ class TargetReader:
                 for at, kept_objects in enumerate(kept)
             ]
         if self._threads and self._has_seconds:
-            of_all = self._manifest, self._transform, self._reader
             seconds = [
-                self._threads.submit(make_second, *of_all, planned, at)
-                for at in range(len(planned))
+                self._threads.submit(self._make_second, planned, at) for at in range(len(planned))
             ]
         return PendingTargets(planned, objects, masks, outlines, seconds)
 
@@ -152,26 +151,23 @@ class TargetReader:
         return stored
 
     def _make_mask(self, planned: PlannedBatch, at: int) -> Values:
-        extent = self._manifest.mask_extent(int(planned.ids[at]))
-        if extent is None:
-            return np.full(planned.shape, self._transform.ignore_index, np.int32)
-
-        # a file that was replaced since the scan is found by its header, before it is decoded
-        encoded = BytesIO(self._reader.read(extent).data)
-        if why := mask_problem(encoded, *self._manifest.mask_size(int(planned.ids[at])), "header"):
-            raise ValueError(f"{extent}: {why}")
-        values = self._manifest.mask_values.decode(encoded)
-        if why := self._manifest.mask_values.problem_of(
-            values, len(self._manifest.classes), [self._transform.ignore_index]
-        ):
-            raise ValueError(f"{extent}: {why}")
+        ignore_index = self._transform.ignore_index
+        values = read_mask(self._manifest, int(planned.ids[at]), self._reader, ignore_index)
+        if values is None:
+            return np.full(planned.shape, ignore_index, np.int32)
 
         # all that follows moves a mask of the stored image
         if self._manifest.masks_upright:
             values = mask_to_stored(
                 values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
             )
-        return self._move_mask(values, planned, at, self._transform.ignore_index)
+        return self._move_mask(values, planned, at, ignore_index)
+
+    def _make_second(self, planned: PlannedBatch, at: int) -> Tensor:
+        values = read_second(self._manifest, int(planned.ids[at]), self._reader)
+        view, transform = planned.views[0], self._transform
+        how = transform.interpolation, transform.antialias
+        return move_second(values, *how, view.geometry.take(at), view.shape)
 
     def _make_object_masks(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
         outlines = json.loads(
@@ -202,20 +198,14 @@ class TargetReader:
                 mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
             )
 
-        # resize to the nearest pixel, in one step with crop and flips
-        lines, columns = mask_indices(
-            view.geometry.take(at), view.shape, self._transform.mask_interpolation
-        )
         if outside > np.iinfo(mask.dtype).max:
             mask = mask.astype(np.int32)  # such as an ignore_index that is no uint8
-        made = mask[lines[:, None], columns]
-        made[lines < 0], made[:, columns < 0] = outside, outside
+        kind = self._transform.mask_interpolation
+        made = place_nearest(mask, view.geometry.take(at), view.shape, kind, outside)
 
         drawn = view.augmentation
         if not drawn.ops[at].any() and not drawn.moves[at].size:
             return made
-        from dali_pipes.backends.common.torchvision_augment import augment_mask
-
         return augment_mask(
             torch.from_numpy(made),
             views_of(self._transform)[0].augmenter.slots,
@@ -225,7 +215,7 @@ class TargetReader:
             outside,
         ).numpy()
 
-    def join(self, decoded: DecodedBatch, pending: PendingTargets) -> Batch:
+    def join(self, decoded: Decoded, pending: PendingTargets) -> Batch:
         """Adds labels and targets to decoded images, all on the images' device. Lists of class
         numbers become multi-hot.
         """
@@ -251,9 +241,9 @@ class TargetReader:
         views = dict(zip(names, groups, strict=True)) if names else {}
 
         return Batch(
-            decoded.images[: len(ids)],
+            decoded.images,
             labels,
-            decoded.ids.to(device, non_blocking=True),
+            _to_device(ids, device),
             targets,
             views,
         )

@@ -15,11 +15,9 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, ParamSpec, Self, TypeVar
+from typing import ParamSpec, TypeVar
 
-import torch
-
-from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
+from dali_pipes.backends.backend import Backend, Decoded
 from dali_pipes.loader.fetching import Fetcher
 from dali_pipes.loader.targets import PendingTargets, TargetReader
 from dali_pipes.plan.plan import PlannedBatch
@@ -29,20 +27,6 @@ from dali_pipes.system.traces import span
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Description(NamedTuple):
-    """What a backend says about itself; `gpu` is its `own_gpu`."""
-
-    name: str
-    engine_mix: str | None
-    explanation: str
-    gpu: torch.device | None
-
-    @classmethod
-    def of(cls, backend: Backend) -> Self:
-        explanation = "; ".join(filter(None, (backend.explain(), backend.explain_functions())))
-        return cls(repr(backend), backend.engine_mix, explanation, backend.own_gpu)
 
 
 class Work:
@@ -75,9 +59,10 @@ class Work:
         self._size = transform.size_at(0)
         self._backend: Backend | None = build_backend(transform.at(0))
         # no backend says something else of another size
-        self.description = Description.of(self._backend)
+        self.description = self._backend.describe()
+        self.backend_name = repr(self._backend)
 
-        self._stream: Iterator[Delivery] | None = None
+        self._stream: Iterator[Decoded] | None = None
         # the targets of the batches that the backend was given, by epoch and step
         self._pending: dict[tuple[int, int], PendingTargets] = {}
         self._plan_errors: list[Exception] = []
@@ -159,23 +144,24 @@ class Work:
         if self.fetcher:  # after the backend has forked its workers: these are threads
             self.fetcher.start(epoch, step)
 
-    def next(self, epoch: int, step: int) -> tuple[DecodedBatch, PendingTargets]:
+    def next(self, epoch: int, step: int) -> tuple[Decoded, PendingTargets]:
         """The batch of this step and its targets."""
         assert self._stream is not None
         if self.fetcher:
             self.fetcher.deliver(epoch, step)
 
         try:
-            batch, decoded = next(self._stream)
+            decoded = next(self._stream)
         except StopIteration:
             # _start_targets ends the stream at an error of the plan, and keeps the error
             raise (self._plan_errors or [RuntimeError("the backend ended before the plan did")])[
                 0
             ] from None
 
-        if (batch.epoch, batch.step) != (epoch, step):
+        made = decoded.planned
+        if (made.epoch, made.step) != (epoch, step):
             raise RuntimeError(
-                f"the backend made epoch {batch.epoch}, step {batch.step} in place of epoch "
+                f"the backend made epoch {made.epoch}, step {made.step} in place of epoch "
                 f"{epoch}, step {step}"
             )
         pending = self._pending.pop((epoch, step))
@@ -255,7 +241,7 @@ def _start_targets(
 
     An error of the plan ends the batches and goes into `errors`. If it were raised here, it would
     meet libraries that are half-way through their own start: a DataLoader's constructor would leave
-    its workers behind, and TensorFlow would pass on the text at best.
+    its workers behind.
     """
     try:
         while True:

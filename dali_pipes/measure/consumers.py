@@ -8,13 +8,11 @@ from abc import ABC, abstractmethod
 import torch
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.base import Batch, DecodedBatch
+from dali_pipes.backends.batch import Batch
 from dali_pipes.system.provenance import gpu_is_simulated
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.network.build import build_network
 from dali_pipes.training.step import Readback
-
-MeasuredBatch = Batch | DecodedBatch
 
 
 class Consumer(ABC):
@@ -24,7 +22,7 @@ class Consumer(ABC):
         self._result = torch.zeros(())
 
     @abstractmethod
-    def __call__(self, batch: MeasuredBatch) -> None: ...
+    def __call__(self, batch: Batch) -> None: ...
 
     def finish(self) -> None:
         """Waits until the device has done all work on the batches.
@@ -43,7 +41,7 @@ class Consumer(ABC):
 class Touch(Consumer):
     """Reads one column of every image on its device, which has to wait for unfinished batches."""
 
-    def __call__(self, batch: MeasuredBatch) -> None:
+    def __call__(self, batch: Batch) -> None:
         # the sum goes on, so that one NaN in any batch is seen at the end
         self._result = batch.images[..., 0].sum(dtype=torch.float32) + self._result.to(
             batch.images.device
@@ -56,7 +54,7 @@ class TrainConsumer(Consumer):
     The labels are the ids modulo 1000.
     """
 
-    def __init__(self, batch: MeasuredBatch, model: str):
+    def __init__(self, batch: Batch, model: str):
         super().__init__()
         # the same weights in all arms
         torch.manual_seed(0)
@@ -65,7 +63,7 @@ class TrainConsumer(Consumer):
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3, momentum=0.9)
         self._readback = Readback(batch.images.device)
 
-    def __call__(self, batch: MeasuredBatch) -> None:
+    def __call__(self, batch: Batch) -> None:
         # arms deliver uint8 or normalized floats, and the step is the same for all
         images = batch.images.float() / 255 if batch.images.dtype == torch.uint8 else batch.images
         images = images.to(torch.float32, memory_format=torch.channels_last)

@@ -24,10 +24,11 @@ from typing import Any
 
 import torch
 
+from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.arms.unplanned import UnplannedLoader
-from dali_pipes.measure.consumers import Consumer, MeasuredBatch, Touch, TrainConsumer
+from dali_pipes.measure.consumers import Consumer, Touch, TrainConsumer
 from dali_pipes.measure.stats import is_steady
 from dali_pipes.measure.workload import Workload, from_dict
 from dali_pipes.system.child import Controller
@@ -81,7 +82,7 @@ def run_trial(controller: Controller) -> None:
             )
 
 
-def repeat_epochs(loader: MeasuredLoader) -> Iterator[MeasuredBatch]:
+def repeat_epochs(loader: MeasuredLoader) -> Iterator[Batch]:
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
 
@@ -94,9 +95,7 @@ def whole_bursts(batches: int, config: LoaderConfig) -> int:
     return -(-batches // burst) * burst
 
 
-def _work_until_go(
-    controller: Controller, batches: Iterator[MeasuredBatch], consume: Consumer
-) -> bool:
+def _work_until_go(controller: Controller, batches: Iterator[Batch], consume: Consumer) -> bool:
     """Uses batches until the next "go", then returns True; on "stop" returns False."""
     while not controller.has_spoken:
         consume(next(batches))
@@ -118,7 +117,7 @@ def _release_memory(controller: Controller, consume: Consumer) -> bool:
 
 
 def _warm_up(
-    batches: Iterator[MeasuredBatch], consume: Consumer, at_most_s: float, group_batches: int
+    batches: Iterator[Batch], consume: Consumer, at_most_s: float, group_batches: int
 ) -> dict[str, Any]:
     """Uses batches until the rate is steady, for at most about `at_most_s` seconds.
 
@@ -154,7 +153,7 @@ def _warm_up(
 
 def measure_span(
     loader: MeasuredLoader,
-    batches: Iterator[MeasuredBatch],
+    batches: Iterator[Batch],
     consume: Consumer,
     stop: threading.Event,
     seconds: float,

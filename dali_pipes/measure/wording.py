@@ -7,7 +7,6 @@ in which they are shown; printing.py has the table.
 from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.results import Agreement, Compared, Control, Interval, Result
 from dali_pipes.measure.stats import Ratio, contains_one, threshold
-from dali_pipes.measure.workload import kind_of
 
 CAVEATS = {
     "loader": (
@@ -92,7 +91,7 @@ def _does_its_work(result: Result, arm: str) -> bool:
 
     The plan was made from that DataLoader, which does not follow it itself.
     """
-    return arm_of(kind_of(result["work"]["loaders"][arm])) is None
+    return arm_of(result["work"]["loaders"][arm]["kind"]) is None
 
 
 def same_work(result: Result, arm: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Self
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import list_backends
+from dali_pipes.backends.registry import list_backends, load_class
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
@@ -40,7 +40,7 @@ class Workload:
         if arm is None or arm.follows_plan:
             return self.loader(config)
 
-        make: Callable[..., UnplannedLoader] = arm.load()
+        make: Callable[..., UnplannedLoader] = load_class(config)
         return make(Manifest.load(self.manifest), config, self.transform, self.batch_size)
 
     def loader(self, config: LoaderConfig) -> Loader:
@@ -107,23 +107,17 @@ def _name_of(function: Any) -> str:
 def from_dict(value: dict[str, Any]) -> Any:
     """Returns the options that `to_dict` was given.
 
-    They may name functions, which are imported: use it for what this program has sent, and
-    `kind_of` for what is in a file.
+    They may name functions, which are imported: use it for what this program has sent, and not for
+    what is in a file.
     """
-    options = dict(value)
-    options.pop("kind")
-    return kind_of(value)(**options)
-
-
-def kind_of(value: dict[str, Any]) -> type[Any]:
-    """Returns the class of the options that `to_dict` was given."""
     # no import strings: only classes of these tables can be named
     kinds: list[type[Any]] = [
-        *(entry.config for entry in list_backends().values()),
+        *list_backends().values(),
         *(arm.config for arm in ARMS),
         *TRANSFORMS.values(),
     ]
-    return {kind.__name__: kind for kind in kinds}[value["kind"]]
+    options = dict(value)
+    return {kind.__name__: kind for kind in kinds}[options.pop("kind")](**options)
 
 
 def lacks_gpu(config: LoaderConfig) -> bool:

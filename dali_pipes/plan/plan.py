@@ -36,12 +36,15 @@ R = TypeVar("R")
 
 LARGEST_BATCH = 2**24
 RANK_ARGUMENT = "rank=Rank(index, count), or Rank.from_env() under torchrun"
-# The variables of a process's rank and of their number, as launchers set them.
+# The variables of a process's rank and of their number, as launchers set them. srun's come last: in
+# an allocation of SLURM, srun may start mpirun's one process on each machine, which starts ranks.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, Ray, Accelerate
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI's mpirun
-    ("PMI_RANK", "PMI_SIZE"),  # the mpirun of MPICH and of Intel MPI
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH2's
+    ("PMI_RANK", "PMI_SIZE"),  # that of MPICH and of Intel MPI
+    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),  # flux run
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun
 )
 _PLANNING_CHUNK = 1024  # samples, over which NumPy's cost per call is spread
 
@@ -71,8 +74,8 @@ class Rank:
         """The rank and world size of this process, from the environment.
 
         torchrun sets RANK and WORLD_SIZE, srun sets SLURM_PROCID and SLURM_STEP_NUM_TASKS, mpirun
-        its own; without them it is rank 0 of 1. A SLURM batch script is one process: it has
-        SLURM_NTASKS, but only srun starts that many.
+        and flux their own; without them it is rank 0 of 1. A SLURM batch script is one process: it
+        has SLURM_NTASKS, but only srun starts that many.
 
         Raises:
             ConfigError: the variables are no rank and number of ranks.
@@ -131,12 +134,7 @@ class PlannedBatch:
     ids: NDArray[np.int64]  # (N,) int64
     # what is made of each image, once for each view of the transform's `groups`
     groups: tuple[tuple[PlannedView, ...], ...]
-    # the images that `ids` number; None: those of the manifest
-    loose: LooseImages | None = None
-
-    def images_in(self, manifest: Manifest | LooseImages) -> Manifest | LooseImages:
-        """What knows the images of `ids`: the batch itself, or this manifest."""
-        return manifest if self.loose is None else self.loose
+    images: Manifest | LooseImages  # that `ids` number
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -387,6 +385,7 @@ class Plan:
                 step,
                 ids[rows],
                 tuple(tuple(_view(drawn, rows) for drawn in group) for group in planned),
+                self.manifest,
             )
             start += len(places)
 

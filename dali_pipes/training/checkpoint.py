@@ -22,6 +22,8 @@ from dali_pipes.system.files import open_replacing
 from dali_pipes.training.config import ModelConfig, TrainConfig
 
 FORMAT = 1
+# what is compared with the run that reads a checkpoint
+_FACTS = ("name", "model_options", "task", "classes", "channels", "options", "model", "ema")
 CLASSIFICATION, OWN = "classification", "own"
 _MAX_LISTED = 20  # classes of a list
 
@@ -77,13 +79,15 @@ def is_ours(state: Any, path: Path) -> bool:
     """Returns whether `save` wrote this.
 
     Raises:
-        CheckpointError: it says so, and its names are no names.
+        CheckpointError: it says so, and lacks some of what a run of ours saves.
     """
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         return False
-    if not isinstance(state.get("name"), str) or not isinstance(
-        state.get("model_options", {}), Mapping
-    ):
+    if missing := [name for name in _FACTS if name not in state]:
+        raise CheckpointError(
+            f"{path}: not a whole checkpoint (it lacks {', '.join(missing)}); use another one"
+        )
+    if not isinstance(state["name"], str) or not isinstance(state["model_options"], Mapping):
         raise CheckpointError(
             f"{path}: not a whole checkpoint (it names no network); use another one"
         )

@@ -32,19 +32,22 @@ def launch(precision: str) -> Fabric:
         precision: "fp32", "bf16" or "fp16".
 
     Raises:
-        ConfigError: fewer GPUs than ranks on this machine, or ranks that mpirun has started.
+        ConfigError: fewer GPUs than ranks on this machine, or ranks of mpirun or flux.
     """
     # On Intel's CPUs MKL may add in another order in every process, and the same run then ends in
     # other weights. This mode (Conditional Numerical Reproducibility) must be set before first use.
     os.environ.setdefault("MKL_CBWR", "AUTO")
 
-    world = Rank.from_env().count
+    rank = Rank.from_env()
+    world = rank.count
     # SLURM's ranks, under torchrun's names, with the first node's address
     if world > 1 and "RANK" not in os.environ:
-        if "SLURM_PROCID" not in os.environ:
+        # in an allocation of SLURM mpirun's ranks may have the variables of a process of srun's
+        slurm = [os.environ.get(name) for name in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")]
+        if slurm != [str(rank.index), str(world)]:
             raise ConfigError(
-                f"mpirun has started {world} ranks, which do not know the address of the first; "
-                "start them with torchrun or srun"
+                f"mpirun or flux has started {world} ranks, which do not know the address of the "
+                "first; start them with torchrun or srun"
             )
         from submitit.helpers import TorchDistributedEnvironment
 

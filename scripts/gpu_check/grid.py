@@ -27,7 +27,6 @@ from dali_pipes.measure.consumers import Touch
 from dali_pipes.measure.trial import gpu_uuid, measure_span, repeat_epochs, whole_bursts
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, from_dict, to_dict
-from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import Controller
 from dali_pipes.system.nvml import Gpu, NoGpu
 
@@ -99,10 +98,7 @@ def cells(batch_size: int, cores: int, regions: Collection[bool] = ()) -> list[C
 
 def _decodes(fancy: bool, regions: Collection[bool]) -> list[str]:
     """Returns the values of `decode` whose decoding differs here."""
-    auto = choose(
-        DaliConfig(jpeg_fancy_upsampling=fancy), TrainTransform(), torch.cuda.is_available()
-    )
-
+    auto = choose(DaliConfig(jpeg_fancy_upsampling=fancy), torch.cuda.is_available())
     others = ["whole"] if auto.region else ["force_region"] if fancy in regions else []
     return ["auto", *others]
 

@@ -20,9 +20,10 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.transfer import copy_to
+from dali_pipes.backends.backend import Decoded, Job
+from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.dali.backend import DaliBackend
+from dali_pipes.backends.transfer import copy_to
 from dali_pipes.measure.arms.native import DaliNativeConfig
 from dali_pipes.measure.arms.native_loader import DaliNativeBackend
 from dali_pipes.measure.consumers import Touch, TrainConsumer
@@ -92,9 +93,7 @@ class Bench:
             image.convert(mode).save(folder / "a" / f"{number}.jpg", subsampling=number % 3)
         return folder
 
-    def loader(
-        self, name: str, images: dp.Manifest | None = None, **more: Any
-    ) -> Iterator[DecodedBatch]:
+    def loader(self, name: str, images: dp.Manifest | None = None, **more: Any) -> Iterator[Batch]:
         """Batches of a variant, or of NVIDIA's own graph, without end."""
         options = {"num_threads": self.threads} | VARIANTS.get(name, {}) | more
         images, pipelines, streams = images or self.images, options.pop("decoder", 0), []
@@ -104,12 +103,12 @@ class Bench:
                     device="gpu", decode="auto", jpeg_fancy_upsampling=True, **options
                 )
                 some = images.subset(np.arange(min(len(images), 20_000)))
-                arguments = (some, self.transform, config, self.batch, self.device)
-                backend: DaliBackend = DaliNativeBackend(*arguments)
+                job = Job(self.transform, some, self.batch, self.device)
+                backend: DaliBackend = DaliNativeBackend(job, config)
             else:
                 config = dp.DaliConfig(device="gpu", **options)
-                arguments = (images, self.transform, config, self.batch, self.device)
-                backend = DaliBackend(*arguments)
+                job = Job(self.transform, images, self.batch, self.device)
+                backend = DaliBackend(job, config)
                 if pipelines:
                     backend._routes = None
             self._open.append(backend)
@@ -117,19 +116,19 @@ class Bench:
             planned = itertools.islice(plan.iter_from(), part, None, pipelines or 1)
             streams.append(backend.stream(planned))
         turns = itertools.cycle(streams)
-        batches = (next(stream)[1] for stream in turns)
-        # NVIDIA's graph leaves the ids, which training takes for labels, on the host
-        return (DecodedBatch.of(each.groups, self._on_gpu(each.ids)) for each in batches)
+        batches = (next(stream) for stream in turns)
+        return (self._with_labels(each) for each in batches)
 
-    def _on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
-        return ids if ids.is_cuda else copy_to(self.device, ids)
+    def _with_labels(self, batch: Decoded) -> Batch:
+        ids = copy_to(self.device, torch.from_numpy(batch.planned.ids))
+        return Batch(batch.images, ids, ids)
 
-    def synthetic(self) -> Iterator[DecodedBatch]:
+    def synthetic(self) -> Iterator[Batch]:
         shape = (self.batch, 3, *self.transform.shape)
         images = torch.zeros(shape, dtype=torch.float16, device=self.device)
         ids = torch.arange(self.batch, device=self.device)
         images = images.contiguous(memory_format=torch.channels_last)
-        return itertools.repeat(DecodedBatch.of([images], ids))
+        return itertools.repeat(Batch(images, ids, ids))
 
     def rounds(self, names: list[str], measure: Callable[[str], Figures], base: str) -> None:
         """Rounds of random order until the time is up; a line for each name, × against `base`."""
@@ -143,7 +142,7 @@ class Bench:
             self.found["rounds"] = rows
             self.write()
 
-    def loading(self, batches: dict[str, Iterator[DecodedBatch]]) -> Callable[[str], Figures]:
+    def loading(self, batches: dict[str, Iterator[Batch]]) -> Callable[[str], Figures]:
         """Measures loaders whose batches are only read."""
         touch = Touch()
 
@@ -161,7 +160,7 @@ class Bench:
 
         return measure
 
-    def training(self, batches: dict[str, Iterator[DecodedBatch]]) -> Callable[[str], Figures]:
+    def training(self, batches: dict[str, Iterator[Batch]]) -> Callable[[str], Figures]:
         """Measures training with the batches of each loader."""
         consume = TrainConsumer(next(batches["synthetic"]), self.model)
 
@@ -311,7 +310,7 @@ def measure_chroma(bench: Bench) -> None:
     # Pillow's numbers, of the images in turn: 0 is 4:4:4, 2 is 4:2:0
     sampling = {"444": (0, 0), "420": (2, 2), "mixed": (0, 2)}
     source = bench.images.subset(np.arange(min(125, len(bench.images))))
-    batches: dict[str, Iterator[DecodedBatch]] = {}
+    batches: dict[str, Iterator[Batch]] = {}
     for kind, of in sampling.items():
         folder = bench.out / f"chroma_{kind}"
         (folder / "a").mkdir(parents=True, exist_ok=True)

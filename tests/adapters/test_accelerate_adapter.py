@@ -169,16 +169,11 @@ def test_the_example(library, image_folder, tmp_path):
     [lambda loader: skip_first_batches(loader, 2), prepare_data_loader],
     ids=["skip", "prepare"],
 )
-def test_what_needs_a_sampler_is_refused_by_name(build, adapt, use):
+def test_what_needs_a_sampler_ends_by_its_name(build, adapt, use):
     """A DataLoader made of ours would ask images one by one; going on in mid-epoch is
     load_state_dict's.
     """
-    with (
-        build() as loader,
-        pytest.raises(
-            AttributeError, match=r"its plan says which samples come when; .* load_state_dict"
-        ),
-    ):
+    with build() as loader, pytest.raises(AttributeError, match=r"'Loader' .* '(batch_)?sampler'"):
         use(adapt(loader))
 
 
@@ -188,7 +183,7 @@ def test_neither_options_nor_single_images(build):
         mine = AccelerateLoader(loader)
         with pytest.raises(AttributeError, match="batch_size cannot be set on a loader"):
             mine.batch_size = 4
-        with pytest.raises(TypeError, match="a loader is no data set"):
+        with pytest.raises(TypeError, match="not subscriptable"):
             next(iter(torch.utils.data.DataLoader(mine)))
 
 

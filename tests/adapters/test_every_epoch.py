@@ -33,6 +33,7 @@ from torchvision import transforms as v1
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+from dali_pipes.measure.arms import SyntheticConfig
 
 PLAIN = dp.TorchConfig(num_workers=0)
 CPU = dp.DaliConfig(device="cpu", num_threads=1)
@@ -705,8 +706,10 @@ def test_options_that_do_not_go_together(files):
         convert(loader, cache_dir="/tmp/x")
     with pytest.raises(dp.ConfigError, match="every_epoch=True"):
         dp.from_torch(loader, PLAIN, allow_state=True)
-    with pytest.raises(dp.ConfigError, match="cannot load items"):
-        convert(loader, dp.TfDataConfig())
+    with pytest.raises(
+        dp.ConfigError, match="SyntheticConfig does not support images that are in no manifest"
+    ):
+        convert(loader, SyntheticConfig())
 
 
 @pytest.mark.parametrize("program", ["unaligned pair", "triplet", "captions", "label noise"])

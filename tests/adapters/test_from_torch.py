@@ -36,7 +36,7 @@ from dali_pipes.adapters.from_torch.check.draws import distance
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read as read_steps
-from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.plan.augment.policies import ColorJitter, RandomGrayscale, RandomSolarize
 from dali_pipes.plan.philox import Draws
 

@@ -14,6 +14,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
 import dali_pipes as dp
+from dali_pipes.measure.arms import SyntheticConfig
 
 TRANSFORM = dp.TrainTransform(size=16, dtype="uint8")
 TORCH = dp.TorchConfig(num_workers=0)
@@ -355,7 +356,7 @@ REFUSED = {
     "no transform": (CAPTIONS, {"transform": None}, r"the picture at \[0\] has no transform"),
     "two transforms": (OwnTransform(["x.jpg"], [0]), {}, "transform is given twice"),
     "pixels": (Pixels(["x"], [0]), {}, "an encoded image as bytes, and not array"),
-    "another transform": (CAPTIONS, {"transform": torch.nn.Identity()}, "takes one of dali_pipes"),
+    "another transform": (CAPTIONS, {"transform": torch.nn.Identity()}, "another of dali_pipes"),
     "sizes": (
         CAPTIONS,
         {"transform": dp.TrainTransform(sizes={1: 32})},
@@ -371,7 +372,7 @@ REFUSED = {
         {"transform": dp.ShortestSizeTransform()},
         "pads images to the largest of a batch",
     ),
-    "tfdata": (CAPTIONS, {"config": dp.TfDataConfig()}, "TfDataConfig cannot load items"),
+    "an arm": (CAPTIONS, {"config": SyntheticConfig()}, "SyntheticConfig does not support images"),
     "a rank of 0": (CAPTIONS, {"rank": 0}, r"rank is 0; it takes Rank\(index, count\)"),
     "a rank of 1": (CAPTIONS, {"rank": 1}, r"rank is 1; it takes Rank\(index, count\)"),
     "no config": (CAPTIONS, {"config": "torch"}, "config is 'torch'"),

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 import dali_pipes as dp
 from dali_pipes.adapters.items.run import ItemReader, ItemRunner, ItemTask, describe_item
 from dali_pipes.adapters.items.transform import ItemPicture
-from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
+from dali_pipes.measure.agreement import NVJPEG, PLAIN_UPSAMPLING
 
 TRANSFORM = dp.TrainTransform(size=24, dtype="uint8")
 PLAIN = dp.TorchConfig(num_workers=0)

@@ -8,16 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from later import later
 from reference import Reference, operate, read_batch
 
 import dali_pipes as dp
-from dali_pipes.backends.common import torchvision_augment
 from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, OPS, Slot
 from dali_pipes.plan.augment.policies import Policy
 from dali_pipes.plan.plan import Plan
-
-v2 = later("torchvision.transforms.v2")
 
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),
@@ -130,34 +126,6 @@ def test_images_may_be_moved_farther_than_they_reach(real_manifest, name):
     gone = np.abs(strengths) >= np.where(ops == "TranslateX", 12, 16) + 1
     assert set(ops[gone]) == set(policy.ops) and not after[torch.from_numpy(gone)].any()
     assert ((after.int() - expected.int()).abs() > 1).float().mean() <= 0.001
-
-
-def odd_images():
-    """(3, H, W): of few values, dark, bright, in one color, small, and of fewer than 255 pixels."""
-    rng = np.random.default_rng(0)
-    for low, high, shape in [
-        *((0, 256, (3, 40, 48)), (0, 256, (1, 40, 48)), (0, 256, (3, 5, 7)), (0, 256, (3, 1, 1))),
-        *((0, 2, (3, 40, 48)), (250, 256, (3, 40, 48)), (0, 9, (3, 16, 16)), (7, 8, (3, 40, 48))),
-        (255, 256, (3, 40, 48)),
-    ]:
-        yield torch.from_numpy(rng.integers(low, high, shape, np.uint8))
-    yield torch.from_numpy(rng.normal(120, 9, (3, 40, 48)).clip(0, 255).astype(np.uint8))
-
-
-def test_torchvisions_equalize_of_odd_images():
-    equalize = torchvision_augment._equalize_in_steps
-    for image in odd_images():
-        assert torch.equal(equalize(image), v2.functional.equalize(image)), image.shape
-
-
-def test_images_equalized_together_are_those_equalized_one_by_one(monkeypatch):
-    monkeypatch.setattr(torchvision_augment, "_TOGETHER", 2)
-    images = torch.stack([image for image in odd_images() if image.shape == (3, 40, 48)])
-    together, chosen = images.clone(), [0, 1, 3, 4, 5]
-    torchvision_augment._equalize_together(together, chosen)
-    for at, image in enumerate(images):
-        expected = torchvision_augment._equalize_in_steps(image) if at in chosen else image
-        assert torch.equal(together[at], expected)
 
 
 _POLICIES = {

@@ -17,7 +17,7 @@ from PIL import Image
 from reference import Reference, read, read_batch
 
 import dali_pipes as dp
-from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
+from dali_pipes.measure.agreement import NVJPEG, PLAIN_UPSAMPLING, PixelBound
 from dali_pipes.measure.arms import SyntheticConfig
 
 v2 = later("torchvision.transforms.v2")
@@ -29,7 +29,6 @@ BACKENDS = {
     "torch_no_workers": dp.TorchConfig(num_workers=0, normalize_on="device"),
     "dali_cpu": dp.DaliConfig(device="cpu"),
     "dali_cpu_graph": dp.DaliConfig(device="cpu", decode="whole", resize="dali"),
-    "tfdata": dp.TfDataConfig(),
     "synthetic": SyntheticConfig(),
 }
 if find_spec("torchcodec"):  # with the lock dev-newest
@@ -372,7 +371,6 @@ SETTINGS = [
         dp.DaliConfig(device="cpu", resize="dali", num_threads=1),
         dp.DaliConfig(device="cpu", resize="dali", num_threads=3),
     ),
-    pytest.param(dp.TfDataConfig(num_threads=1), dp.TfDataConfig(num_threads=4), id="tfdata"),
     pytest.param(
         dp.DaliConfig(device="gpu", num_threads=1, prefetch_queue_depth=1),
         dp.DaliConfig(device="gpu", num_threads=3, prefetch_queue_depth=4),

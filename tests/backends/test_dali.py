@@ -1,6 +1,7 @@
 import gc
 import multiprocessing
 import os
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
+from dali_pipes.backends.backend import Job
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.system.nvml import WITH_UTILITY
 
@@ -51,6 +53,24 @@ def test_close_ends_all_threads(manifest):
     assert psutil.Process().num_threads() <= before
 
 
+def test_a_loop_that_is_left_in_each_epoch_keeps_the_threads_that_finish(manifest):
+    """And the memory that they write into: to make both anew takes time."""
+
+    def finishing():
+        return {each.ident for each in threading.enumerate() if each.name.startswith("finish")}
+
+    before, places = finishing(), []
+    with build(manifest) as loader:
+        for _ in range(4):
+            for batch in loader:
+                places.append(batch.images.data_ptr())
+                break
+            del batch
+            places.append(frozenset(finishing() - before))
+    assert len(set(places[1::2])) == 1 and len(places[1]) == CONFIG.num_threads
+    assert len(set(places[::2])) < 4
+
+
 def test_tensors_outlive_the_pipeline(manifest):
     with build(manifest) as loader:
         batches = list(loader)
@@ -87,19 +107,18 @@ def test_where_it_decodes_is_decided_by_where_the_batches_arrive(manifest, monke
     """Once, when it is built, and all that follows from it is of the same place."""
     transform = dp.TrainTransform(size=32)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    on_cpu = DaliBackend(manifest, transform, dp.DaliConfig(), 8, torch.device("cpu"))
+    gpu = torch.device("cuda", 0)
+    on_cpu = DaliBackend(Job(transform, manifest, 8, torch.device("cpu")), dp.DaliConfig())
     assert (
         on_cpu.device_id is None
-        and on_cpu._config.decodes_on == "cpu"
-        and not on_cpu._config.graph_finishes
+        and on_cpu.config.decodes_on == "cpu"
+        and not on_cpu.config.graph_finishes
     )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    on_gpu = DaliBackend(manifest, transform, dp.DaliConfig(), 8, torch.device("cuda", 0))
-    assert on_gpu.device_id == 0 and on_gpu._config.decodes_on == "gpu"
-    to_gpu = DaliBackend(
-        manifest, transform, dp.DaliConfig(device="cpu"), 8, torch.device("cuda", 0)
-    )
-    assert to_gpu.device_id is None and to_gpu._config.decodes_on == "cpu"
+    on_gpu = DaliBackend(Job(transform, manifest, 8, gpu), dp.DaliConfig())
+    assert on_gpu.device_id == 0 and on_gpu.config.decodes_on == "gpu"
+    to_gpu = DaliBackend(Job(transform, manifest, 8, gpu), dp.DaliConfig(device="cpu"))
+    assert to_gpu.device_id is None and to_gpu.config.decodes_on == "cpu"
 
 
 NO_NVML = (

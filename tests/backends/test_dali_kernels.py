@@ -14,12 +14,12 @@ from make_shards import tar_shards
 from nvidia.dali import fn, pipeline_def, types
 
 import dali_pipes as dp
+from dali_pipes.backends.backend import Job
 from dali_pipes.backends.dali import graph as dali_graph
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.graph import ViewInputs, erase
 from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.arms.native_loader import DaliNativeBackend
-from dali_pipes.plan.augment.policies import POLICIES
 from dali_pipes.plan.transforms import DTYPES, INTERPOLATIONS
 from dali_pipes.plan.whole.base import PADDING_MODES
 from dali_pipes.tools.doctor import decode as doctor
@@ -29,33 +29,14 @@ FORMS = [
     for dtype in DTYPES
     for memory_format in ("contiguous", "channels_last")
 ]
-AUGMENT = [
-    ["TrivialAugmentWide"],
-    [{"name": "RandAugment", "interpolation": "bilinear"}],
-    ["AutoAugment"],
-    [
-        {"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
-        "RandomGrayscale",
-        "GaussianBlur",
-        "RandomSolarize",
-    ],
-    [
-        "RandomPosterize",
-        "RandomInvert",
-        "RandomAutocontrast",
-        "RandomEqualize",
-        "RandomAdjustSharpness",
-    ],
-    # PyTorch does a part of these after the graph
-    ["TimmRandAugment", {"name": "AutoAugment", "equalize": "torchvision"}, "TimmRandomErasing"],
-]
+# of one kind each: what a graph before other policies delivers, and what it erases itself
 AFTER = [[], ["RandomErasing"], ["RandomRotation", "RandomErasing"]]
 HALF = types.DALIDataType.FLOAT16
 
 
 def used(manifest, transform, decode="whole") -> set[Use]:
     config = dp.DaliConfig(device="gpu", num_threads=2, decode=decode)
-    backend = DaliBackend(manifest, transform, config, 8, torch.device("cuda", 0))
+    backend = DaliBackend(Job(transform, manifest, 8, torch.device("cuda", 0)), config)
     pipeline = backend.pipeline(dp.Plan(manifest, transform, 8).iter_from())
     pipeline._build_graph()
     return uses(pipeline)
@@ -91,7 +72,7 @@ def test_every_form_of_image_has_its_kernels(manifest, tmp_path):
         "float16",
         "uint8",
     }
-    assert {"decoders__Image", "decoders__ImageSlice", "Erase", "Slice", "WarpAffine"} <= {
+    assert {"decoders__Image", "decoders__ImageSlice", "Erase", "Slice"} <= {
         use.operator for use in found
     }
     nothing_is_lacking(found)
@@ -121,29 +102,11 @@ def test_steps_on_whole_images_have_their_kernels(manifest):
 
 def test_one_channel_has_its_kernels(manifest):
     found = set()
-    for form, augment in product(FORMS, (*AUGMENT[:3], *AFTER)):
+    for form, augment in product(FORMS, AFTER):
         one = form | {"channels": 1, "mean": [0.5], "std": [0.5]}
         found |= used(manifest, dp.TrainTransform(**one, augment=augment))
         found |= used(manifest, dp.EvalTransform(**one), "force_region")
     assert "ColorSpaceConversion" in {use.operator for use in found}
-    nothing_is_lacking(found)
-
-
-def test_every_policy_has_its_kernels(manifest):
-    """In one form: what a policy does lies between the resize and the normalization, where every
-    image is of uint8 and HWC.
-    """
-    named = {
-        each if isinstance(each, str) else each["name"]
-        for policies in (*AUGMENT, *AFTER)
-        for each in policies
-    }
-    # a function of the user's runs after the graph
-    assert named == set(POLICIES) - {"Augment"}
-    found = set().union(*(used(manifest, dp.TrainTransform(augment=each)) for each in AUGMENT))
-    assert {"Equalize", "Filter", "CoordTransform", "GaussianBlur", "Cat"} <= {
-        use.operator for use in found
-    }
     nothing_is_lacking(found)
 
 
@@ -160,9 +123,8 @@ def test_dalis_own_graph_has_its_kernels(manifest):
             DaliNativeConfig(device="gpu", num_threads=2, decode=decode),
             torch.device("cuda", 0),
         )
-        pipeline = DaliNativeBackend(
-            manifest, dp.TrainTransform(**form), config, 8, device
-        ).pipeline(iter(()))
+        job = Job(dp.TrainTransform(**form), manifest, 8, device)
+        pipeline = DaliNativeBackend(job, config).pipeline(iter(()))
         pipeline._build_graph()
         found |= uses(pipeline)
     assert {"decoders__ImageRandomCrop", "decoders__Image", "RandomResizedCrop"} <= {

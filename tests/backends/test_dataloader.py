@@ -3,7 +3,7 @@
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.torch.workers import end_workers
 
 MORE_THAN_A_PIPE_HOLDS = 1 << 18
 

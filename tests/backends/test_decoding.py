@@ -24,8 +24,8 @@ def installed(monkeypatch):
     return fake
 
 
-def chosen(on_gpu=True, exif="ignore", **options):
-    return choose(dp.DaliConfig(**options), dp.TrainTransform(exif=exif), on_gpu)
+def chosen(on_gpu=True, **options):
+    return choose(dp.DaliConfig(**options), on_gpu)
 
 
 @pytest.mark.parametrize("fancy", [True, False])
@@ -42,15 +42,6 @@ def test_auto_takes_regions_where_they_are_decoded_rightly_on_the_gpu(
     assert ("decoded on the CPU" in found.why) == (nvimgcodec in (LATER, CRASHING) and old_nvjpeg)
     assert ("the outermost pixel" in found.why) == (nvimgcodec in (OLD, UNKNOWN) and old_nvjpeg)
     assert str(Versions(nvimgcodec, nvjpeg)) in found.why and "\n" not in str(found)
-
-
-@pytest.mark.parametrize("nvimgcodec", [OLD, LATER])
-def test_images_that_exif_turns_are_decoded_as_others(installed, nvimgcodec):
-    """The decoder of nvImageCodec 0.8 refuses to turn regions, and is not asked to: what it decodes
-    is turned afterwards.
-    """
-    installed(nvimgcodec, FIXED)
-    assert chosen(exif="apply").region and chosen(exif="ignore").region
 
 
 def test_regions_that_are_known_to_be_decoded_wrongly_are_refused_with_the_ways_out(installed):

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dali_pipes as dp
-from dali_pipes.backends.common import view_finisher
-from dali_pipes.backends.common.finish import Finisher
+from dali_pipes.backends.pixels.finish import DecodedTensor, View
+from dali_pipes.backends.pixels.pool import Finisher
+from dali_pipes.backends.pixels.tensors import TORCH_DTYPES
 
 TRANSFORM = dp.RandomCropTransform(size=(20, 14), resize=18, padding=(0, 8), vertical_flip=0.5)
 
@@ -34,8 +36,8 @@ def finished(manifest, threads=2, count=5):
     finisher = Finisher(TRANSFORM, 6, threads, pinned=False)
     try:
         return [
-            (batch.images.clone(), batch.ids.tolist())
-            for _, batch in finisher(planned_and_windows(manifest, count))
+            (batch.images.clone(), batch.planned.ids.tolist())
+            for batch in finisher(planned_and_windows(manifest, count))
         ]
     finally:
         finisher.close()
@@ -49,15 +51,49 @@ def test_the_number_of_threads_changes_nothing(manifest, threads):
         assert torch.equal(images, others) and ids == same
 
 
-def test_without_torchscript_the_images_are_the_same(manifest, monkeypatch):
-    scripted = finished(manifest)
-    monkeypatch.delattr(torch.jit, "script")
-    view_finisher._compile_without_gil.cache_clear()
-    try:
-        plain = finished(manifest)
-    finally:
-        view_finisher._compile_without_gil.cache_clear()
-    assert all(torch.equal(one[0], two[0]) for one, two in zip(scripted, plain, strict=True))
+class Operators(TorchDispatchMode):
+    """Remembers which operators of PyTorch are called in this thread."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen.add(str(function))
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        TRANSFORM,
+        dp.TrainTransform(size=24, vertical_flip=0.5, augment=["TrivialAugmentWide"]),
+        dp.TrainTransform(size=24, interpolation="random", augment=["RandAugment"], dtype="fp16"),
+        dp.TrainTransform(size=24, antialias=False, augment=["RandomErasing"], dtype="uint8"),
+        dp.TrainTransform(
+            size=48,
+            augment=[{"name": "ColorJitter", "hue": 0.1}, "GaussianBlur", "RandomErasing"],
+            memory_format="channels_last",
+        ),
+    ],
+    ids=["crop", "trivial", "rand", "erasing", "color"],
+)
+def test_every_operator_has_run_before_the_threads_start(manifest, transform):
+    """A fork during an operator's first call in another thread leaves its lock to the child."""
+    view = View(transform)
+    with Operators() as first:
+        view.run_every_operator()
+
+    plan = dp.Plan(manifest, transform, 6, last_batch="pad")
+    with Operators() as later:
+        for _, planned in zip(range(8), plan.iter_from(), strict=False):
+            (drawn,) = planned.views
+            for at, (height, width) in enumerate(planned.source.tolist()):
+                pixels = DecodedTensor(torch.zeros(height, width, 3, dtype=torch.uint8), 3)
+                out = torch.empty(3, *drawn.shape, dtype=TORCH_DTYPES[transform.dtype])
+                view.write(view.resize(pixels, drawn, at), drawn, at, out)
+    made_by_this_test = {"aten.zeros.default", "aten.empty.memory_format"}
+    assert later.seen - first.seen <= made_by_this_test
 
 
 def test_other_threads_keep_their_cores(manifest):
@@ -132,7 +168,7 @@ def test_an_error_in_a_thread_ends_the_batch(manifest):
     with pytest.raises(RuntimeError):
         list(
             finisher(
-                (planned, [*windows[:-1], windows[-1].float()[..., 0]])
+                (planned, [*windows[:-1], windows[-1].to(torch.complex64)])
                 for planned, windows in planned_and_windows(manifest, 1)
             )
         )
@@ -142,9 +178,6 @@ def test_an_error_in_a_thread_ends_the_batch(manifest):
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_child_that_is_forked_while_threads_finish_images_does_not_hang():
-    """TorchScript holds a lock of all functions while it optimizes one, and one of each function
-    while that is called.
-    """
     program = [sys.executable, str(Path(__file__).parents[1] / "support/forks_while_finishing.py")]
     done = subprocess.run(
         program,

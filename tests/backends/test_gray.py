@@ -13,9 +13,9 @@ from PIL import Image
 from reference import Reference, read_batch
 
 import dali_pipes as dp
-from dali_pipes.backends.common.gray import gray_of
-from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.dali.graph import gray
+from dali_pipes.backends.pixels.gray import gray_of
+from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.errors import OptionError
 from dali_pipes.plan.plan import Plan
 
@@ -28,10 +28,8 @@ BACKENDS = {
     "torch_on_device": dp.TorchConfig(num_workers=1, normalize_on="device"),
     "dali_cpu": dp.DaliConfig(device="cpu", num_threads=2),
     "dali_cpu_graph": dp.DaliConfig(device="cpu", num_threads=2, resize="dali"),
-    "tfdata": dp.TfDataConfig(num_threads=2),
 }
 EXACT = ("torch_pil", "torch_on_device")
-ALL_STEPS = [name for name in BACKENDS if name != "tfdata"]
 
 
 def batches(manifest, name, transform, **options):
@@ -59,17 +57,8 @@ def by_pillow():
 
 
 def test_each_color_becomes_pillows_gray():
-    made = gray_of(torch.from_numpy(every_color()).permute(2, 0, 1))
-    assert made.shape == (1, 4096, 4096) and np.array_equal(made[0].numpy(), by_pillow())
-
-
-def test_tensorflow_has_the_same_gray():
-    import tensorflow as tf
-
-    from dali_pipes.backends.tfdata.backend import _gray
-
-    some = every_color()[::64]
-    assert np.array_equal(_gray(tf.constant(some))[..., 0].numpy(), by_pillow()[::64])
+    made = gray_of(torch.from_numpy(every_color()))
+    assert made.shape == (4096, 4096, 1) and np.array_equal(made[..., 0].numpy(), by_pillow())
 
 
 def test_dali_rounds_one_color_in_770_the_other_way():
@@ -190,7 +179,7 @@ def by_reference(manifest, transform):
     ("name", "transform"),
     [
         *((name, transform) for transform in TRANSFORMS for name in BACKENDS),
-        *((name, transform) for transform in AUGMENTED for name in ALL_STEPS),
+        *((name, transform) for transform in AUGMENTED for name in BACKENDS),
     ],
 )
 def test_gray_pixels_are_those_of_plain_torchvision(real_manifest, name, transform):

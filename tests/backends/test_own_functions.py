@@ -32,7 +32,7 @@ from PIL import Image
 from ranks import finish, kill_after, start_ranks
 
 import dali_pipes as dp
-from dali_pipes.backends.common.functions import check_functions
+from dali_pipes.backends.pixels.functions import check_functions
 from dali_pipes.plan.philox import Draws
 
 v2 = later("torchvision.transforms.v2")
@@ -389,18 +389,6 @@ def test_a_dropout_that_does_not_train_draws_nothing(manifest):
     assert all(torch.equal(images[0][id], images[1][id]) for id in images[0])
     with pytest.raises(dp.ConfigError, match=r"calls \w*dropout, which takes no generator"):
         load(manifest, "torch", cropped([dp.Augment(network.train(), where="normalized")]))
-
-
-@pytest.mark.slow
-def test_what_a_backend_without_functions_says(manifest):
-    pytest.importorskip("tensorflow")
-    with pytest.raises(dp.ConfigError, match="does not support functions in augment"):
-        dp.build_loader(
-            manifest,
-            dp.TfDataConfig(),
-            transform=cropped([dp.Augment(brighten, draws=1)]),
-            batch_size=4,
-        )
 
 
 def test_an_error_in_mid_epoch_names_the_function_and_no_file(manifest):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.backends.common.plain_resize import resize_plain
+from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.errors import OptionError
 
 SHAPES = [(40, 56), (75, 100), (150, 33), (1, 1), (90, 240), (37, 50), (76, 100)]

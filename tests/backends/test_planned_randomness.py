@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.common.functions import _PlannedRandomness
+from dali_pipes.backends.pixels.functions import _PlannedRandomness
 
 LIKE = torch.full((3, 5), 0.5)
 COUNT = torch.full((3, 5), 4.0)

@@ -16,17 +16,12 @@ from omegaconf import OmegaConf
 
 import dali_pipes as dp
 from dali_pipes.backends import registry
-from dali_pipes.backends.base import Backend
+from dali_pipes.backends.backend import Backend
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import (
-    BackendEntry,
-    add_backend,
-    entry_of,
-    is_for_training,
-    list_backends,
-)
+from dali_pipes.backends.registry import is_for_training, list_backends, load_backend
 from dali_pipes.cli.conf import register
 from dali_pipes.data.config import DataConfig
+from dali_pipes.measure.arms.synthetic import SyntheticBackend
 from dali_pipes.tools.benchmark.config import BenchmarkConfig
 
 tool = later("dali_pipes.tools.benchmark.run")
@@ -57,32 +52,33 @@ def install(tmp_path, monkeypatch):
 
 @pytest.fixture
 def toy(install, monkeypatch):
-    install("toy_backend:ENTRY")
-    monkeypatch.setitem(test_contract.BACKENDS, "toy", list_backends()["toy"].config())
+    install("toy_backend:ToyConfig")
+    monkeypatch.setitem(test_contract.BACKENDS, "toy", list_backends()["toy"]())
 
 
 @pytest.mark.parametrize("name", list_backends())
 def test_every_row_is_a_backend(name):
-    entry = list_backends()[name]
-    if entry.extra == "tf":
-        pytest.importorskip("tensorflow")
-    assert entry_of(entry.config()) is entry and issubclass(entry.load(), Backend)
+    config = list_backends()[name]
+    assert config.name == name and issubclass(load_backend(config()), Backend)
+
+
+@dataclass(kw_only=True, slots=True)
+class NoConfig(LoaderConfig):
+    """Of nothing."""
 
 
 @dataclass(kw_only=True, slots=True)
 class PrivateConfig(LoaderConfig):
     """Of a backend in somebody's own program."""
 
+    backend = "dali_pipes.measure.arms.synthetic:SyntheticBackend"
 
-def test_a_backend_can_be_known_by_its_config_alone(monkeypatch):
-    monkeypatch.setattr(registry, "_added_entries", {})
-    with pytest.raises(dp.ConfigError, match="PrivateConfig is no loader config; use one of Dali"):
-        entry_of(PrivateConfig())
 
-    entry = BackendEntry(name="private", config=PrivateConfig, backend="my_program:Private")
-    add_backend(entry)
-    assert entry_of(PrivateConfig()) is entry and not is_for_training(PrivateConfig())
-    assert "private" not in list_backends()
+def test_a_backend_can_be_known_by_its_config_alone():
+    with pytest.raises(dp.ConfigError, match="NoConfig is no loader config; use one of Dali"):
+        load_backend(NoConfig())
+    assert load_backend(PrivateConfig()) is SyntheticBackend
+    assert not is_for_training(PrivateConfig())
 
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
@@ -115,12 +111,16 @@ def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
         ),
     ],
 )
-def test_it_leaves_out_nothing_that_it_does_not_know(toy, thumbnails, options, message):
+def test_it_leaves_out_nothing_that_it_does_not_know(
+    toy, thumbnails, options, message, monkeypatch
+):
     """As a backend that was written before there was such an option."""
+    backend = load_backend(list_backends()["toy"]())
+    monkeypatch.setattr(backend, "makes", frozenset({"augment"}))
     with pytest.raises(dp.ConfigError, match=message):
         dp.build_loader(
             thumbnails,
-            list_backends()["toy"].config(),
+            list_backends()["toy"](),
             transform=dp.TrainTransform(size=32, **options),
             batch_size=4,
         )
@@ -131,7 +131,7 @@ def test_it_takes_part_in_the_benchmark(toy, image_folder, tmp_path, capsys):
     """In processes of their own, where only the entry point says that there is such a backend."""
     loaders = {
         "torch": dp.TorchConfig(num_workers=0),
-        "toy": list_backends()["toy"].config(patience=2),
+        "toy": list_backends()["toy"](patience=2),
     }
     few = {
         "pairs": 1,
@@ -166,15 +166,20 @@ def test_its_options_have_a_schema(toy, tmp_path):
     (tmp_path / "conf/loader/toy.yaml").write_text("defaults:\n  - toy_schema\n")
     with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
         config = OmegaConf.to_object(compose("job", ["loader.patience=3"]).loader)
-    assert config == list_backends()["toy"].config(patience=3)
+    assert config == list_backends()["toy"](patience=3)
 
 
 @pytest.mark.parametrize(
-    "entry_point", ["toy_backend:ToyConfig", "dali_pipes.backends.registry:_OWN_ENTRIES"]
+    "entry_point",
+    [
+        "toy_backend:ToyBackend",
+        "dali_pipes.backends.config:LoaderConfig",
+        "dali_pipes.backends.torch.config:TorchConfig",
+    ],
 )
 def test_an_entry_point_that_is_no_backend(install, entry_point):
     install(entry_point)
     with pytest.raises(
-        dp.ConfigError, match=r"an entry point of dali_pipes\.backends, must be a BackendEntry"
+        dp.ConfigError, match=r"an entry point of dali_pipes\.backends, must be a subclass of Load"
     ):
         list_backends()

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.transfer import MAX_PENDING_COPIES, copy_to_torch_memory
+from dali_pipes.backends.backend import Decoded
+from dali_pipes.backends.transfer import MAX_PENDING_COPIES, copy_to_torch_memory
 
 
 def made_of(count, originals):
@@ -24,10 +24,9 @@ def made_of(count, originals):
             memory_format=torch.channels_last
         )
         originals.append(weakref.ref(images))
-        # as DALI's own reader has them: the batch holds others
         ids = torch.full((2,), number, dtype=torch.int32)
         originals.append(weakref.ref(ids))
-        yield {"images": images, "ids": ids}, (None, DecodedBatch(images, ids.long()))
+        yield {"images": images, "ids": ids}, Decoded(range(2), (images,))
 
 
 def events(monkeypatch, state, still_there=lambda: True):
@@ -47,13 +46,13 @@ def test_what_is_copied_is_kept_until_it_has_been_copied(monkeypatch):
     events(monkeypatch, state)
     originals = []
     batches = copy_to_torch_memory(made_of(6, originals), torch.float32)
-    copies = [next(batches)[1] for _ in range(4)]
+    copies = [next(batches) for _ in range(4)]
     assert all(original() is not None for original in originals)
     state.done = True
-    copies.append(next(batches)[1])
+    copies.append(next(batches))
     assert [original() is not None for original in originals] == [False] * 8 + [True] * 2
     for number, copy in enumerate(copies):
-        assert (copy.images == number).all() and copy.ids.tolist() == [number] * 2
+        assert (copy.images == number).all()
         assert copy.images.is_contiguous(memory_format=torch.channels_last)
     waited = state.waited
     batches.close()
@@ -92,9 +91,7 @@ def test_the_copy_casts_in_one_pass(monkeypatch, dtype):
     events(monkeypatch, SimpleNamespace(done=True, waited=0))
     images = (torch.randn(2, 3, 8, 8) * 2).contiguous(memory_format=torch.channels_last)
     with Operations() as operations:
-        ((_, copy),) = copy_to_torch_memory(
-            iter([(None, (None, DecodedBatch(images, torch.arange(2))))]), dtype
-        )
+        (copy,) = copy_to_torch_memory(iter([(None, Decoded(range(2), (images,)))]), dtype)
     assert operations.names == ["_to_copy"]
     assert copy.images.dtype == dtype and torch.equal(copy.images, images.to(dtype))
     assert copy.images.data_ptr() != images.data_ptr() and copy.images.is_contiguous(

@@ -12,7 +12,8 @@ from gpu_backends import needs_cuda
 from reference import Reference, read_batch
 
 import dali_pipes as dp
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.backend import Job
+from dali_pipes.backends.registry import load_backend
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import views_of
 
@@ -86,9 +87,10 @@ def transform_of(form):
 def made_by(manifest, name, transform, rows):
     config = BACKENDS[name]
     device = torch.device("cuda", 0) if name == "dali_gpu" else CPU
-    backend = entry_of(config).load()(manifest, transform, config.on_cores(), len(rows), device)
+    job = Job(transform, manifest, len(rows), device)
+    backend = load_backend(config)(job, config.on_cores())
     try:
-        return [group.clone() for group in next(backend.stream(iter([rows])))[1].groups]
+        return [group.clone() for group in next(backend.stream(iter([rows]))).groups]
     finally:
         backend.close()
 
@@ -221,19 +223,6 @@ def test_all_views_of_a_bad_file_are_substituted_together(scanned, name):
         assert [sample_id for sample_id, _, _ in loader.bad_samples] == [3] and batch.ids[3] == 4
     for views in batch.views.values():
         assert torch.equal(views[3], views[4]) and not torch.equal(views[2], views[4])
-
-
-def test_who_makes_one_view_says_so(manifest):
-    config = dp.TfDataConfig()
-    with pytest.raises(
-        dp.ConfigError,
-        match=(
-            f"{type(config).__name__} makes one view of each image, and ViewsTransform more; use"
-        ),
-    ):
-        dp.build_loader(
-            manifest, config, transform=transform_of("DINO"), batch_size=4, device="cpu"
-        )
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,6 @@ MORE = {
 OTHERS = {
     "dali_cpu": dp.DaliConfig(device="cpu", num_threads=2),
     "dali_graph": dp.DaliConfig(device="cpu", resize="dali"),
-    "tfdata": dp.TfDataConfig(),
 }
 
 

@@ -225,9 +225,7 @@ def test_the_toggle():
     assert configs == {
         "dali": dp.DaliConfig(),
         "dali_cpu": dp.DaliConfig(device="cpu"),
-        "dali_cpu_graph": dp.DaliConfig(device="cpu", resize="dali"),
         "dali_fastest": dp.DaliConfig(jpeg_fancy_upsampling=False),
-        "tfdata": dp.TfDataConfig(),
         "torch": dp.TorchConfig(),
         "torch_auto": dp.TorchConfig(decoder="auto"),
         "torch_torchvision": dp.TorchConfig(decoder="torchvision"),
@@ -312,12 +310,8 @@ def test_defaults_in_conf_are_those_of_python():
             "TorchConfig.multiprocessing_context is 'thread'",
         ),
         (
-            lambda: dp.TfDataConfig(num_threads=0),
-            "TfDataConfig.num_threads is 0; it must be at least 1",
-        ),
-        (
-            lambda: composed("preview", "loader=tfdata", "loader.num_threads=-2"),
-            "TfDataConfig.num_threads is -2",
+            lambda: composed("preview", "loader=dali_cpu", "loader.num_threads=-2"),
+            "DaliConfig.num_threads is -2",
         ),
         (lambda: dp.TrainTransform(size=0), "TrainTransform.size is 0"),
         (

@@ -27,7 +27,7 @@ GIVEN = [
     *((job, []) for job in JOBS),
     ("train", ["loader=torch", "transform=cifar", "optimizer=adamw", "sampling=weighted"]),
     ("train", ["transform=simclr", "experiment=imagenet_resnet50"]),
-    ("preview", ["loader=tfdata"]),
+    ("preview", ["loader=torch_auto"]),
 ]
 
 

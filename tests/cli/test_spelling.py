@@ -45,7 +45,7 @@ def test_an_option_has_the_name_of_its_reader(monkeypatch):
     versions = decoding.Versions((0, 10, 0), (12, 4, 0))
     monkeypatch.setattr(decoding, "installed_versions", lambda: versions)
     with pytest.raises(OptionError) as caught:
-        decoding.choose(dp.DaliConfig(decode="region"), dp.TrainTransform(), True)
+        decoding.choose(dp.DaliConfig(decode="region"), True)
 
     assert str(caught.value).startswith("DaliConfig.decode is region")
     assert str(caught.value).endswith(
@@ -63,12 +63,12 @@ def test_an_option_has_the_name_of_its_reader(monkeypatch):
 @pytest.mark.slow
 def test_a_choice_has_the_name_of_its_reader():
     parts = ("makes images of one size, and ", Mention(dp.ViewsTransform), " more; use ")
-    error = ChoiceError(dp.TfDataConfig, *parts, Mention(dp.DaliConfig))
+    error = ChoiceError(dp.TorchConfig, *parts, Mention(dp.DaliConfig))
     assert str(error) == (
-        "TfDataConfig makes images of one size, and ViewsTransform more; use DaliConfig"
+        "TorchConfig makes images of one size, and ViewsTransform more; use DaliConfig"
     )
-    assert explained(error, "loader=tfdata", "transform=views") == (
-        "loader=tfdata makes images of one size, and transform=views more; use loader=dali"
+    assert explained(error, "loader=torch", "transform=views") == (
+        "loader=torch makes images of one size, and transform=views more; use loader=dali"
     )
     # an arm of the benchmark, which has a node of its own
     native = ChoiceError(DaliNativeConfig, "reads files")
@@ -162,7 +162,7 @@ def test_the_core_spells_no_option_as_a_command_line_does():
     groups = {
         "transform": TRANSFORMS.values(),
         "sampling": SAMPLINGS.values(),
-        "loader": [entry.config for entry in list_backends().values()],
+        "loader": [*list_backends().values()],
         "data": [DataConfig],
     }
     options = [

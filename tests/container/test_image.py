@@ -344,7 +344,6 @@ print(json.dumps(failed))""",
     adapters = {f"dali_pipes.adapters.{name}" for name in ("accelerate", "transformers")}
     others = {
         "rec2idx",
-        "dali_pipes.backends.tfdata.backend",
         "dali_pipes.tools.diagnosis.programs.tfdata",
         "dali_pipes.tools.preparation.on_ray",
     }

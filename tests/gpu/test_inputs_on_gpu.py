@@ -13,7 +13,7 @@ from in_child import Child
 from odd_inputs import ODD
 
 import dali_pipes as dp
-from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
+from dali_pipes.measure.agreement import NVJPEG, PLAIN_UPSAMPLING, PixelBound
 
 CONFIGS = {
     "torch": dp.TorchConfig(num_workers=0),

@@ -14,7 +14,7 @@ from gpu_backends import simulated
 from simulated_gpu.device import parameter_bytes
 
 import dali_pipes as dp
-from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
+from dali_pipes.backends.pixels.tensors import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.loader import mixing_kernels
 from dali_pipes.loader.mixing_kernels import blend_with_previous, paste_previous
 

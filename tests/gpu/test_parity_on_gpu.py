@@ -15,9 +15,8 @@ from figures import tell
 from gpu_backends import needs_cuda
 
 import dali_pipes as dp
-from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING, PixelBound
-from dali_pipes.measure.agreement import difference
+from dali_pipes.backends.pixels.tensors import to_steps
+from dali_pipes.measure.agreement import NVJPEG, PLAIN_UPSAMPLING, PixelBound, difference
 
 SIDES = {
     "torch": dp.TorchConfig(num_workers=0),

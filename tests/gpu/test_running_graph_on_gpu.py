@@ -14,6 +14,7 @@ import torch
 from backends.test_dali_graph import WITHOUT_PIXELS
 
 import dali_pipes as dp
+from dali_pipes.backends.backend import Job
 from dali_pipes.backends.dali.backend import DaliBackend, shut_down
 
 # as the dot file names them, without their modules
@@ -28,7 +29,7 @@ def has_run(manifest, transform, device, decode, folder):
     """
     config = dp.DaliConfig(device=device, num_threads=2, decode=decode, resize="dali")
     target = torch.device("cuda", 0) if device == "gpu" else torch.device("cpu")
-    backend = DaliBackend(manifest, transform, config, 8, target)
+    backend = DaliBackend(Job(transform, manifest, 8, target), config)
     pipeline = backend.pipeline(dp.Plan(manifest, transform, 8).iter_from())
     try:
         pipeline.build()

@@ -5,7 +5,7 @@ Why that holds, by the sources, for what is made on a GPU outside PyTorch:
 - DALI: its iterator asks for a batch with `share_outputs()`, which waits on the host until the
   batch is finished (plugin/base_iterator.py:403 in 2.4.0, :406 in 2.2.0; executor2/exec2.cc,
   `PopOutputs`). PyTorch's `from_dlpack` passes the current stream, which waits too, and the copy is
-  made on it, by PyTorch, into PyTorch's memory: `backends/common/transfer.py`,
+  made on it, by PyTorch, into PyTorch's memory: `backends/transfer.py`,
   `copy_to_torch_memory`. DALI's own memory is freed by a thread that has waited for the whole
   device.
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 from later import later
 
-from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.transfer import (
+from dali_pipes.backends.backend import Decoded
+from dali_pipes.backends.transfer import (
     MAX_PENDING_COPIES,
     copy_to_torch_memory,
     hand_over,
@@ -22,8 +22,7 @@ def made(count):
     """Batches in CuPy's memory: each holds its number."""
     for number in range(count):
         images = cupy.asarray(np.full(SHAPE, number, np.float32))
-        ids = cupy.asarray(np.full(SHAPE[:1], number, np.int64))
-        yield None, (None, DecodedBatch(torch.from_dlpack(images), torch.from_dlpack(ids)))
+        yield None, Decoded(range(len(images)), (torch.from_dlpack(images),))
 
 
 def overwrite():
@@ -33,11 +32,7 @@ def overwrite():
 
 def assert_numbered(copies, dtype):
     for number, copy in enumerate(copies):
-        assert (
-            copy.images.dtype == dtype
-            and (copy.images == number).all()
-            and (copy.ids == number).all()
-        )
+        assert copy.images.dtype == dtype and (copy.images == number).all()
 
 
 @pytest.fixture
@@ -62,7 +57,7 @@ def test_memory_of_another_library_is_not_given_back_before_it_is_copied(late, d
     it.
     """
     batches = copy_to_torch_memory(made(3), dtype)
-    copies = [next(batches)[1] for _ in range(3)]
+    copies = [next(batches) for _ in range(3)]
     assert not late.query(), "the copies were not late; nothing can be said"
     overwritten = overwrite()
     assert_numbered(copies, dtype)
@@ -71,10 +66,10 @@ def test_memory_of_another_library_is_not_given_back_before_it_is_copied(late, d
 
 def test_of_more_batches_than_may_wait_the_first_is_copied_before_it_is_given_back(late):
     batches = copy_to_torch_memory(made(MAX_PENDING_COPIES + 3), torch.float32)
-    copies = [next(batches)[1] for _ in range(MAX_PENDING_COPIES)]
+    copies = [next(batches) for _ in range(MAX_PENDING_COPIES)]
     assert not late.query(), "the copies were not late; nothing can be said"
     torch.cuda._sleep(400_000_000)
-    copies += [next(batches)[1] for _ in range(3)]
+    copies += [next(batches) for _ in range(3)]
     overwritten = overwrite()
     assert_numbered(copies, torch.float32)
     del overwritten
@@ -82,7 +77,7 @@ def test_of_more_batches_than_may_wait_the_first_is_copied_before_it_is_given_ba
 
 def test_at_the_end_all_is_copied_before_it_is_given_back(late):
     batches = copy_to_torch_memory(made(3), torch.float32)
-    copies = [next(batches)[1] for _ in range(3)]
+    copies = [next(batches) for _ in range(3)]
     assert not late.query(), "the copies were not late; nothing can be said"
     batches.close()
     overwritten = overwrite()
@@ -93,7 +88,7 @@ def test_at_the_end_all_is_copied_before_it_is_given_back(late):
 def numbered(number):
     """A batch on the current stream, which holds its number."""
     images = torch.full(SHAPE, number, dtype=torch.float32, device="cuda")
-    return DecodedBatch(images, torch.full(SHAPE[:1], number, device="cuda"))
+    return Decoded(range(len(images)), (images,))
 
 
 def test_a_batch_is_read_after_the_stream_that_makes_it_has_come_so_far():
@@ -124,11 +119,11 @@ def test_memory_of_a_batch_is_not_taken_again_before_the_current_stream_has_read
     with torch.cuda.stream(made_on):
         batch = numbered(7)
     batch = hand_over(batch, made_on)
-    copy = DecodedBatch(batch.images.clone(), batch.ids.clone())
+    copy = batch.images.clone()
     del batch
     assert not late.query(), "the copy was not late; nothing can be said"
     with torch.cuda.stream(made_on):
         others = [numbered(8) for _ in range(3)]
     torch.cuda.synchronize()
-    assert (copy.images == 7).all() and (copy.ids == 7).all()
+    assert (copy == 7).all()
     del others

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from gpu_backends import GPU_BACKENDS, needs_cuda, simulated
@@ -18,6 +19,7 @@ from simulated_gpu.device import of_this_thread
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import dali_pipes as dp
+from dali_pipes.plan.augment.operations import OPS
 
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
 ON_GPU = needs_cuda(
@@ -37,8 +39,22 @@ WAITS = {
 every_loader = pytest.mark.parametrize("name", ["dali_cpu", *ON_GPU])
 
 
-def build(manifest, name):
-    transform = dp.TrainTransform(size=96, dtype="fp16", memory_format="channels_last")
+# every operation, which PyTorch makes on the GPU after DALI's graph
+AUGMENT = [
+    "TrivialAugmentWide",
+    {"name": "RandAugment", "num_ops": 4},
+    {"name": "AutoAugment", "equalize": "torchvision"},
+    {"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
+    {"name": "GaussianBlur", "kernel_size": 5},
+    "RandomInvert",
+    "TimmRandAugment",
+]
+
+
+def build(manifest, name, augment=()):
+    transform = dp.TrainTransform(
+        size=96, dtype="fp16", memory_format="channels_last", augment=list(augment)
+    )
     return dp.build_loader(manifest, CONFIGS[name], transform=transform, batch_size=8)
 
 
@@ -96,6 +112,18 @@ def test_nothing_in_pytorch_waits(manifest, name):
         with waits_refused():
             batches = [batch for _ in range(3) for batch in loader]
     assert len(batches) == 12
+
+
+@pytest.mark.parametrize("name", ["dali_cpu", *needs_cuda("dali_gpu")])
+@pytest.mark.parametrize("erase", ["RandomErasing", "TimmRandomErasing"])
+def test_no_operation_waits(manifest, name, erase):
+    with build(manifest, name, [*AUGMENT, erase]) as loader:
+        planned = [loader.plan.batch(*divmod(at, 4)) for at in range(4, 20)]
+        list(loader)
+        with waits_refused():
+            assert len([batch for _ in range(4) for batch in loader]) == 16
+    ops = np.concatenate([batch.augmentation.ops for batch in planned])
+    assert len(np.unique(ops)) >= len(OPS) - 1
 
 
 @pytest.mark.needs_cuda

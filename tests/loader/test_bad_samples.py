@@ -27,7 +27,6 @@ CONFIGS = {
     "dali_whole": dp.DaliConfig(device="cpu", decode="whole"),
     "torch_pil": dp.TorchConfig(num_workers=1),
     "torch_torchvision": dp.TorchConfig(num_workers=1, decoder="torchvision"),
-    "tfdata": dp.TfDataConfig(),
 }
 DECODES_ON_GPU = ("dali_gpu", "dali_gpu_regions")
 ON_GPU = needs_cuda(*DECODES_ON_GPU, "torch_to_gpu")
@@ -267,7 +266,7 @@ def as_nobody(tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read a file")
 @pytest.mark.parametrize(
     "config",
-    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()],
+    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0)],
     ids=str,
 )
 def test_a_file_that_may_not_be_read(scanned, as_nobody, config):

@@ -22,7 +22,6 @@ import dali_pipes as dp
 CONFIGS = {
     "dali": dp.DaliConfig(device="cpu", num_threads=2),
     "torch": dp.TorchConfig(num_workers=2),
-    "tfdata": dp.TfDataConfig(num_threads=2),
 }
 GPU_CONFIGS = {
     "dali_gpu": dp.DaliConfig(device="gpu", num_threads=2),
@@ -30,9 +29,7 @@ GPU_CONFIGS = {
 }
 EVERY_CONFIG = CONFIGS | GPU_CONFIGS
 every_backend = pytest.mark.parametrize("name", [*CONFIGS, *needs_cuda(*GPU_CONFIGS)])
-every_program = pytest.mark.parametrize(
-    "name", ["dali", "torch", "tfdata", *needs_cuda("dali_gpu")]
-)
+every_program = pytest.mark.parametrize("name", ["dali", "torch", *needs_cuda("dali_gpu")])
 
 OPENED = """
 import signal, sys
@@ -43,7 +40,6 @@ if __name__ == "__main__":
     configs = {
         "dali": dp.DaliConfig(device="cpu", num_threads=2),
         "torch": dp.TorchConfig(num_workers=2),
-        "tfdata": dp.TfDataConfig(num_threads=2),
         "dali_gpu": dp.DaliConfig(device="gpu", num_threads=2),
     }
     manifest = dp.Manifest.load(sys.argv[1])
@@ -339,7 +335,6 @@ configs = {
     "torch": dp.TorchConfig(num_workers=2),
     "torch_inline": dp.TorchConfig(num_workers=0),
     "synthetic": SyntheticConfig(),
-    "tfdata": dp.TfDataConfig(num_threads=2),
 }
 manifest = dp.Manifest.load(sys.argv[1])
 options = {"transform": dp.TrainTransform(size=32), "batch_size": 2}
@@ -385,9 +380,7 @@ assert sum(len(batch) for batch in loader) == len(manifest) // 2 * 2  # the pare
 
 @pytest.mark.few(2)
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["dali", "dali_graph", "torch", "torch_inline", "synthetic", "tfdata"]
-)
+@pytest.mark.parametrize("name", ["dali", "dali_graph", "torch", "torch_inline", "synthetic"])
 def test_a_program_that_looks_at_one_batch_ends_well(manifest, tmp_path, name):
     run_program(manifest, tmp_path, LOOKED_AT, name, times=2)
 

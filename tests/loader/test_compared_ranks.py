@@ -2,8 +2,10 @@
 Real ranks: test_ranks.py.
 """
 
+import itertools
 import logging
 import time
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -11,34 +13,40 @@ import torch.distributed as dist
 
 import dali_pipes as dp
 from dali_pipes.loader import ranks
+from dali_pipes.plan.plan import _LAUNCHERS
 
 CONFIG = dp.TorchConfig(num_workers=0)
 
 
 @pytest.fixture
 def group(monkeypatch):
-    """The store of a process group of two, whose ranks are built one after the other here."""
-    store = dist.HashStore()
+    """A process group of two, whose ranks are built one after the other here; called, the next
+    group begins.
+    """
+    stores = []
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
-    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
-    return store
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: stores[-1])
+
+    def begin(store=None):
+        # as PyTorch does: a new object, around a new store or an old one
+        stores[:] = [dist.PrefixStore("default", store or dist.HashStore())]
+
+    begin()
+    return begin
 
 
 @pytest.fixture
 def as_rank(group, monkeypatch):
-    """Builds a loader as another process would at this place of the program: it has built none
-    before.
-    """
-    built = {}
+    """Builds a loader as another process would."""
+    groups = {}
 
-    def build(rank, manifest, count=2, place=("train.py:12", "train.py:40"), **options):
-        monkeypatch.setattr(ranks, "_loader_counts", built.setdefault(rank, ranks.Counter()))
-        monkeypatch.setattr(ranks, "_find_place", lambda: place)
+    def build(index, manifest, count=2, **options):
+        monkeypatch.setattr(ranks, "_groups", groups.setdefault(index, WeakKeyDictionary()))
         options = {
             "transform": dp.TrainTransform(size=32),
             "batch_size": 4,
-            "rank": dp.Rank(rank, count),
+            "rank": dp.Rank(index, count),
             **options,
         }
         with dp.build_loader(manifest, CONFIG, **options) as loader:
@@ -48,11 +56,13 @@ def as_rank(group, monkeypatch):
 
 
 def test_equal_ranks_are_equal(manifest, as_rank):
+    val = {"transform": dp.EvalTransform(size=32)}
+    as_rank(0, manifest)
     for _ in range(3):
-        as_rank(0, manifest)
         as_rank(1, manifest)
-        as_rank(1, manifest, transform=dp.EvalTransform(size=32))
-        as_rank(0, manifest, transform=dp.EvalTransform(size=32))
+        as_rank(1, manifest, **val)
+        as_rank(0, manifest, **val)
+        as_rank(0, manifest)
 
 
 def test_a_missing_file_is_named(scanned, as_rank):
@@ -98,47 +108,63 @@ def test_other_options_are_named(manifest, as_rank, options, what):
         as_rank(1, manifest, **options)
 
 
-@pytest.mark.parametrize("last", [0, 1])
-def test_a_loader_that_one_rank_has_in_addition_is_compared_with_none(scanned, as_rank, last):
-    """Wherever in the program it is, and whoever comes first; those that all have are compared as
-    before.
-    """
-    more, place = scanned.subset(np.arange(20)), ("data.py:5", "train.py:30")
-    order = [
-        lambda: as_rank(0, more, place=place),
-        lambda: as_rank(0, scanned),
-        lambda: as_rank(1, scanned),
-    ]
-    for build in np.roll(order, last):
-        build()
-    as_rank(1, scanned.subset(np.arange(30)), place=("data.py:5", "train.py:31"))
-    renamed = scanned.subset(np.delete(np.arange(len(scanned)), 7))
+def test_a_rank_may_build_more_loaders_after_those_that_all_have(scanned, as_rank):
+    as_rank(0, scanned)
+    as_rank(0, scanned.subset(np.arange(20)))
+    as_rank(1, scanned)
+
+
+@pytest.mark.parametrize("rank", [None, dp.Rank()])
+def test_a_loader_for_one_rank_is_not_counted(scanned, as_rank, rank):
+    as_rank(0, scanned.subset(np.arange(20)), rank=rank)
+    as_rank(0, scanned)
+    as_rank(1, scanned)
+    with pytest.raises(dp.ConfigError, match=r"seed 0, not 1 \(loader 2 of both\)"):
+        as_rank(0, scanned, seed=1)
+        as_rank(1, scanned)
+
+
+def test_another_order_of_the_loaders_is_refused_with_what_to_do(scanned, as_rank):
+    as_rank(0, scanned.subset(np.arange(20)))
+    as_rank(0, scanned)
     with pytest.raises(
-        dp.ConfigError, match="rank 1 loads 36 images in 4 steps, and rank 0 20 in 2"
+        dp.ConfigError,
+        match=r"rank 1 loads 37 images in 4 steps, and rank 0 20 in 2.* \(loader 1 of both\); .* "
+        r"build their loaders in the same order, with rank=Rank\(\) for one that a single rank",
     ):
-        as_rank(1, renamed, place=place)
+        as_rank(1, scanned)
 
 
-def test_a_rank_that_is_started_in_another_way_is_compared(manifest, as_rank):
-    as_rank(0, manifest, place=("train.py:12", "train.py:40"))
-    with pytest.raises(
-        dp.ConfigError, match="rank 1 loads in another way than rank 0: seed 1, not 0"
-    ):
-        # such as by torch.multiprocessing.spawn, from no line of the program
-        as_rank(1, manifest, seed=1, place=("train.py:12",))
+def test_a_loader_that_was_refused_is_not_counted(scanned, as_rank):
+    """As in a notebook, where it is built again."""
+    as_rank(0, scanned)
+    as_rank(0, scanned, seed=7)
+    with pytest.raises(dp.ConfigError, match="seed 1, not 0"):
+        as_rank(1, scanned, seed=1)
+    as_rank(1, scanned)
+    as_rank(1, scanned, seed=7)
 
 
-def test_the_place_is_that_of_the_program(manifest, group, monkeypatch):
-    built = ranks.Counter()
-    monkeypatch.setattr(ranks, "_loader_counts", built)
-    options = {"transform": dp.TrainTransform(size=32), "batch_size": 4, "rank": dp.Rank(0, 2)}
-    for _ in range(2):
-        dp.build_loader(manifest, CONFIG, **options).close()
-    dp.build_loader(manifest, CONFIG, **options).close()
-    assert [*built.values()] == [2, 1]
-    assert all(any(each.startswith("test_compared_ranks.py") for each in place) for place in built)
-    # pytest's
-    assert not any(each.startswith(("python.py", "runner.py")) for place in built for each in place)
+@pytest.mark.parametrize("keeps_store", [False, True], ids=["new store", "torchrun's store"])
+def test_a_group_that_is_made_anew_counts_anew(scanned, as_rank, group, keeps_store):
+    """Also where ranks of the group before had different numbers of loaders."""
+    store = dist.HashStore()
+    for number in range(3):
+        group(store if keeps_store else None)
+        for rank in (0, 1):
+            as_rank(rank, scanned, seed=number)
+        as_rank(0, scanned, seed=10 + number)
+    group(store if keeps_store else None)
+    as_rank(0, scanned)
+    with pytest.raises(dp.ConfigError, match=r"seed 1, not 0 \(loader 1 of both\)"):
+        as_rank(1, scanned, seed=1)
+
+
+def test_a_group_that_has_ended_is_forgotten(manifest, as_rank, group):
+    as_rank(0, manifest)
+    assert len(ranks._groups) == 1
+    group()
+    assert not ranks._groups
 
 
 def test_large_sets_are_compared_without_a_name(manifest, as_rank, monkeypatch):
@@ -146,7 +172,7 @@ def test_large_sets_are_compared_without_a_name(manifest, as_rank, monkeypatch):
     as_rank(0, manifest)
     with pytest.raises(
         dp.ConfigError,
-        match="rank 1 loads 20 images in 2 steps, and rank 0 37 in 4; give all ranks",
+        match=r"rank 1 loads 20 images in 2 steps, and rank 0 37 in 4 \(loader 1 of both\); give",
     ):
         as_rank(1, manifest.subset(np.arange(20)))
 
@@ -154,9 +180,9 @@ def test_large_sets_are_compared_without_a_name(manifest, as_rank, monkeypatch):
 def test_a_rank_that_loads_for_itself_is_compared_with_nobody(manifest, as_rank):
     start = time.monotonic()
     as_rank(0, manifest, transform=dp.EvalTransform(size=32), count=1)
-    as_rank(0, manifest, transform=dp.EvalTransform(size=32), place=("train.py:50",))
     as_rank(0, manifest)
     as_rank(1, manifest)
+    as_rank(0, manifest, transform=dp.EvalTransform(size=32))
     # a wait for others would last as long as the store's time-out
     assert time.monotonic() - start < 30
 
@@ -164,26 +190,11 @@ def test_a_rank_that_loads_for_itself_is_compared_with_nobody(manifest, as_rank)
 @pytest.mark.parametrize("last", range(4))
 def test_a_loader_that_equals_another_one_of_the_other_rank_is_found(scanned, as_rank, last):
     """Such as validation images that one rank trains on, whoever comes first."""
-    train, val = ("train.py:12", "train.py:40"), ("train.py:14", "train.py:40")
-    images = {"train": scanned, "val": scanned.subset(np.arange(20))}
-    order = [
-        lambda: as_rank(0, images["train"], place=train),
-        lambda: as_rank(0, images["val"], place=val),
-        lambda: as_rank(1, images["val"], place=train),
-        lambda: as_rank(1, images["val"], place=val),
-    ]
+    val = scanned.subset(np.arange(20))
+    loads = {0: iter((scanned, val)), 1: iter((val, val))}
     with pytest.raises(dp.ConfigError, match=r"rank [01] loads (20|37) images in .* steps"):
-        for build in np.roll(order, last):
-            build()
-
-
-def test_the_loaders_of_two_ranks_may_be_exchanged_between_places(manifest, as_rank):
-    """What is equal is not compared over places: each rank has these two places for itself."""
-    as_rank(0, manifest, place=("a.py:1", "train.py:1"))
-    as_rank(1, manifest, place=("b.py:1", "train.py:1"))
-    as_rank(0, manifest, seed=1, place=("c.py:1", "train.py:1"))
-    with pytest.raises(dp.ConfigError, match="seed 0, not 1"):
-        as_rank(1, manifest, place=("c.py:1", "train.py:1"))
+        for rank in np.roll([0, 0, 1, 1], last):
+            as_rank(int(rank), next(loads[rank]))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +203,9 @@ def test_the_loaders_of_two_ranks_may_be_exchanged_between_places(manifest, as_r
         ("RANK", "WORLD_SIZE"),
         ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
         ("PMI_RANK", "PMI_SIZE"),
+        ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
     ],
 )
 def test_ranks_without_a_part_are_warned_of(manifest, monkeypatch, caplog, index, count):
@@ -211,3 +224,18 @@ def test_ranks_without_a_part_are_warned_of(manifest, monkeypatch, caplog, index
                 sum("4 ranks were started" in record.getMessage() for record in caplog.records)
                 == warned
             )
+
+
+def test_ranks_that_no_variables_name_are_warned_of(manifest, monkeypatch, caplog, group):
+    """Such as those of torch.multiprocessing.spawn and of Lightning."""
+    for name in itertools.chain(*_LAUNCHERS):
+        monkeypatch.delenv(name, raising=False)
+    for rank, warned in ((None, 1), (dp.Rank(), 0), (dp.Rank(1, 2), 0)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            dp.build_loader(
+                manifest, CONFIG, transform=dp.TrainTransform(size=32), batch_size=4, rank=rank
+            ).close()
+        said = [each for each in caplog.messages if "2 ranks were started" in each]
+        assert len(said) == warned
+        assert all("Rank(dist.get_rank(), dist.get_world_size())" in each for each in said)

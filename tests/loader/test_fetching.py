@@ -87,7 +87,6 @@ def build(far, config=None, batch_size=4, rank=None, sampling="windows", **optio
     [
         dp.DaliConfig(device="cpu", num_threads=2),
         pytest.param(dp.TorchConfig(num_workers=2), marks=pytest.mark.slow),
-        pytest.param(dp.TfDataConfig(num_threads=2), marks=pytest.mark.slow),
     ],
     ids=lambda each: type(each).__name__,
 )

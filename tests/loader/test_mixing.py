@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from later import later
 
 import dali_pipes as dp
-from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
+from dali_pipes.backends.pixels.tensors import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.loader.mixing_arithmetic import cut_box, symmetric_beta
 from dali_pipes.measure.arms import SyntheticConfig
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from simulated_gpu.mixing_kernels import BFLOAT, CUPY_OPTIONS, HALF, HOST
 
-from dali_pipes.backends.common.pixels import MEMORY_FORMATS
+from dali_pipes.backends.pixels.tensors import MEMORY_FORMATS
 from dali_pipes.loader import mixing_kernels
 
 TYPES = {

@@ -13,7 +13,6 @@ from turned_files import WAYS, stored, turned
 import dali_pipes as dp
 
 ALL = {**BACKENDS, "dali graph": dp.DaliConfig(device="cpu", resize="dali")}
-UPRIGHT = {name: config for name, config in ALL.items() if name != "tfdata"}
 SIZE = 96  # DALI's own resize differs at the outermost pixels only
 # of 255, on average, for lossy files and a resize of its own; what is turned wrongly is off by more
 TOLERANCE = 4
@@ -53,7 +52,7 @@ def test_a_scan_finds_the_orientation_and_the_stored_size(files):
 @pytest.mark.few
 @pytest.mark.parametrize(
     ("backend", "exif"),
-    [*((name, "ignore") for name in ALL), *((name, "apply") for name in UPRIGHT)],
+    [(name, exif) for exif in ("ignore", "apply") for name in ALL],
 )
 def test_every_backend_obeys_it(files, backend, exif):
     manifest, orientations = files
@@ -89,14 +88,3 @@ def test_regions_of_turned_images_are_those_of_the_upright_ones(files, backend):
     ]
     difference = reference.steps(made, reference(planned, pictures)[0])
     assert difference.mean(axis=(1, 2, 3)).max() < 1
-
-
-def test_a_backend_that_cannot_turn_says_so(files):
-    manifest, _ = files
-    with pytest.raises(dp.ConfigError, match=r"exif='apply'\) needs DaliConfig or TorchConfig"):
-        dp.build_loader(
-            manifest,
-            dp.TfDataConfig(),
-            transform=dp.EvalTransform(size=64, exif="apply"),
-            batch_size=8,
-        )

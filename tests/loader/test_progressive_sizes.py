@@ -17,7 +17,6 @@ EXPECTED = [24, 24, 40, 32, 32]
 CONFIGS = [
     dp.TorchConfig(num_workers=1),
     dp.DaliConfig(device="cpu"),
-    dp.TfDataConfig(),
     SyntheticConfig(),
     *needs_cuda_configs("dali_gpu"),
 ]
@@ -28,7 +27,7 @@ cpu_and_gpu = pytest.mark.parametrize(
 
 
 def build(manifest, config, sizes=SIZES, **options):
-    augment = [] if isinstance(config, dp.TfDataConfig) else ["RandAugment", "RandomErasing"]
+    augment = ["RandAugment", "RandomErasing"]
     transform = dp.TrainTransform(size=16, sizes=sizes, augment=augment)
     return dp.build_loader(manifest, config, transform=transform, batch_size=8, **options)
 
@@ -97,38 +96,6 @@ def test_a_bad_file_is_survived_in_every_size(scanned, config):
             for batch in loader:
                 assert batch.images.shape[-1] == size and 3 not in batch.ids
         assert [sample for sample, _, _ in loader.bad_samples] == [3]
-
-
-def test_a_state_of_before_there_were_sizes_and_policies_is_resumed(manifest):
-    transform = dp.TrainTransform(size=16)
-    with dp.build_loader(manifest, SyntheticConfig(), transform=transform, batch_size=8) as loader:
-        state = loader.state_dict()
-        assert not {"augment", "sizes"} & state["fingerprint"]["transform"].keys()
-        del state["fingerprint"]["batch_transform"]
-        loader.load_state_dict(state)
-
-
-@pytest.mark.parametrize("kind", [dp.TrainTransform, dp.RandomCropTransform, dp.EvalTransform])
-def test_options_that_an_older_state_lacks_had_their_defaults(thumbnails, kind):
-    options = {"transform": kind(size=16), "batch_size": 8}
-    with dp.build_loader(thumbnails, SyntheticConfig(), **options) as loader:
-        state = json.loads(json.dumps(loader.state_dict()))
-        then = state["fingerprint"]["transform"]
-        assert then["size"] == 16
-        del then["interpolation"]
-        then.pop("vertical_flip", None)
-        loader.load_state_dict(state)
-    changed = {"interpolation": "bicubic"} | (
-        {} if kind is dp.EvalTransform else {"vertical_flip": 0.5}
-    )
-    with dp.build_loader(
-        thumbnails, SyntheticConfig(), **options | {"transform": kind(size=16, **changed)}
-    ) as loader:
-        with pytest.raises(
-            dp.ConfigError, match=r"changed: transform.interpolation \(bilinear → bicubic\)"
-        ) as error:
-            loader.load_state_dict(state)
-        assert str(error.value).count("→") == len(changed)
 
 
 def test_pairs_are_resumed_and_squares_are_numbers(thumbnails):

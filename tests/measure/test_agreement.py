@@ -10,12 +10,10 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.base import Batch
-from dali_pipes.backends.common import jpeg_decode
-from dali_pipes.backends.common.pixels import to_steps
-from dali_pipes.backends.config import NVJPEG, PLAIN_UPSAMPLING
+from dali_pipes.backends.batch import Batch
+from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.measure import agreement as module
-from dali_pipes.measure.agreement import AMPLIFIED, compare_arms
+from dali_pipes.measure.agreement import AMPLIFIED, NVJPEG, PLAIN_UPSAMPLING, compare_arms
 from dali_pipes.measure.arms import DaliNativeConfig, SyntheticConfig, arm_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.worker_process import ArmError
@@ -111,7 +109,7 @@ def test_plain_upsampling_is_within_its_bound(real_manifest, monkeypatch):
         with dp.build_loader(real_manifest, config, transform=transform, **options) as loader:
             return torch.cat([batch.images for batch in loader]).int()
 
-    monkeypatch.setattr(jpeg_decode, "decoder_of", lambda name: decode_plainly)
+    monkeypatch.setattr(decode, "decoder_of", lambda name: decode_plainly)
     for transform in (
         dp.TrainTransform(dtype="uint8"),
         dp.EvalTransform(dtype="uint8"),
@@ -248,14 +246,7 @@ def test_all_views_and_padded_batches_are_compared(work, tmp_path, monkeypatch, 
 
 
 def test_only_arms_on_the_plan_are_compared():
-    assert not any(
-        arm_of(type(config))
-        for config in (
-            dp.DaliConfig(),
-            dp.TorchConfig(),
-            dp.TfDataConfig(),
-        )
-    )
+    assert not any(arm_of(type(config)) for config in (dp.DaliConfig(), dp.TorchConfig()))
     assert all(arm_of(type(config)) for config in (DaliNativeConfig(), SyntheticConfig()))
 
 
@@ -277,7 +268,6 @@ def test_steps_undo_the_normalization(dtype):
         dp.DaliConfig(num_threads=3),
         DaliNativeConfig(),
         dp.TorchConfig(),
-        dp.TfDataConfig(num_threads=2),
     ],
 )
 def test_configs_pass_through_json(config):

@@ -132,7 +132,7 @@ def test_epochs_start_where_they_do(work):
     "config",
     [
         DaliNativeConfig(device="cpu"),
-        pytest.param(dp.TfDataConfig(), marks=pytest.mark.slow),
+        dp.TorchConfig(num_workers=1),
     ],
     ids=str,
 )

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from planned import labelled
 
 from dali_pipes import ConfigError, EvalTransform, Manifest, Plan, Rank, Sequential, TrainTransform
+from dali_pipes.plan.plan import _LAUNCHERS
 
 TRANSFORM = TrainTransform(size=32)
 
@@ -186,13 +187,17 @@ def test_what_cannot_work_is_refused(options, message):
         Plan(images(10), TRANSFORM, **options)
 
 
-def test_shard_from_the_environment(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"):
+def test_the_rank_of_the_environment_is_that_of_the_innermost_launcher(monkeypatch):
+    for name in itertools.chain(*_LAUNCHERS):
         monkeypatch.delenv(name, raising=False)
     assert Rank.from_env() == Rank(0, 1)
     monkeypatch.setenv("SLURM_PROCID", "3")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     assert Rank.from_env() == Rank(3, 4)
+    # as where srun starts what starts the ranks of a machine: Intel's mpirun, or torchrun
+    monkeypatch.setenv("PMI_RANK", "5")
+    monkeypatch.setenv("PMI_SIZE", "32")
+    assert Rank.from_env() == Rank(5, 32)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert Rank.from_env() == Rank(1, 2)

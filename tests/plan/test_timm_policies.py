@@ -8,11 +8,10 @@ import torch
 from later import later
 from PIL import Image
 
-from dali_pipes.backends.common.pillow_affine import _warp, affine_of_pillow
-from dali_pipes.backends.common.torchvision_augment import augment
+from dali_pipes.backends.pixels.operations import augment
 from dali_pipes.errors import OptionError
 from dali_pipes.plan.augment.augmenter import Augmenter
-from dali_pipes.plan.augment.operations import CODE, MOVES, Slot
+from dali_pipes.plan.augment.operations import CODE, MOVES
 from dali_pipes.plan.augment.timm_ops import TIMM_OPS, slots_of
 from dali_pipes.plan.philox import Draws
 
@@ -117,28 +116,18 @@ def test_pixels_are_those_of_timm(interpolation):
             # timm's own sign moves the image the other way in its matrices
             sign = -sign if ours.op in ("ShiftX", "ShiftY") else sign
             number = ours.magnitude(np.array([level]), np.array([sign]), SHAPE).astype(np.float32)
-            made = augment(pixels, (slot,), np.array([CODE[ours.op]], np.int8), number)
+            codes = np.array([[CODE[ours.op]]], np.int8)
+            (made,) = augment(pixels[None], (slot,), codes, number[None])
             difference = np.abs(made.permute(1, 2, 0).numpy() - expected)
             largest, mean = BOUNDS[name]
             assert difference.max() <= largest and difference.mean() <= mean, (name, level)
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_the_arithmetic_for_a_gpu_is_pillows(interpolation):
-    image = torch.from_numpy(np.random.default_rng(4).integers(0, 256, (3, *SHAPE), np.uint8))
-    matrix = [[0.913, 0.307, -4.513], [-0.211, 1.117, 7.271]]
-    slot = Slot(("Rotate",), interpolation, fill=FILL)
-    difference = (
-        _warp(image, matrix, interpolation, FILL).int()
-        - affine_of_pillow(image, matrix, slot).int()
-    ).abs()
-    assert int(difference.max()) <= 1 and float(difference.float().mean()) < 0.01
-
-
 def test_no_bits_make_a_black_image():
     (slot,) = slots_of(["Posterize"], "bilinear", FILL)
-    image = torch.full((3, 4, 4), 200, dtype=torch.uint8)
-    made = augment(image, (slot,), np.array([CODE["Posterize"]], np.int8), np.zeros(1, np.float32))
+    images = torch.full((1, 3, 4, 4), 200, dtype=torch.uint8)
+    codes = np.array([[CODE["Posterize"]]], np.int8)
+    made = augment(images, (slot,), codes, np.zeros((1, 1), np.float32))
     assert not made.any()
 
 

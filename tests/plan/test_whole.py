@@ -15,7 +15,7 @@ from torchvision.transforms import functional as F
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch.check import draws, whole
-from dali_pipes.backends.common.whole_image import change
+from dali_pipes.backends.pixels.whole import change
 from dali_pipes.plan.geometry import BEFORE_DRAW
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.plan import Plan

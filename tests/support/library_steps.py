@@ -5,7 +5,6 @@ for all: what `from_torch` makes of each, and which loaders carry it out (docs/s
 import re
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ import dali_pipes as dp
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read_steps
-from dali_pipes.backends.common.functions import check_functions
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.backend import Job
+from dali_pipes.backends.pixels.functions import check_functions
+from dali_pipes.backends.registry import load_backend
 from dali_pipes.plan.transforms import Transform, views_of
 
 A = later("albumentations")
@@ -35,7 +35,6 @@ LOADERS: dict[str, Any] = {
     "torch": dp.TorchConfig(num_workers=0),
     "dali_cpu": dp.DaliConfig(device="cpu", num_threads=1),
     "dali": dp.DaliConfig(device="cpu", num_threads=1, resize="dali"),
-    "tfdata": dp.TfDataConfig(),
 }
 
 # Python of each step, by library and place: "size" gives images their size, "before" stands before
@@ -407,11 +406,9 @@ def refusals(transform: Transform, folder: Path) -> dict[str, str]:
         check_functions(transform, CPU)
     found = {}
     for name, config in LOADERS.items():
-        if name == "tfdata" and not find_spec("tensorflow"):
-            continue
         try:
-            load = entry_of(config).load()
-            load(manifest, transform, config.on_cores(1), 4, CPU).close()
+            backend = load_backend(config)
+            backend(Job(transform, manifest, 4, CPU), config.on_cores(1)).close()
             found[name] = ""
         except dp.ConfigError as error:
             found[name] = str(error)

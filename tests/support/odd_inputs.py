@@ -16,7 +16,6 @@ BACKENDS = {
     "torchvision": dp.TorchConfig(num_workers=0, decoder="torchvision"),
     "dali": dp.DaliConfig(device="cpu"),
     "dali whole": dp.DaliConfig(device="cpu", decode="whole"),
-    "tfdata": dp.TfDataConfig(),
 }
 
 

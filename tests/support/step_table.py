@@ -90,12 +90,12 @@ def write_tables(figures: dict[str, Any]) -> str:
 # without and with costs
 _HEAD = (
     [
-        "| step | becomes | `torch` | `dali_cpu` | `dali` | also | draws |",
-        "|---|---|---|---|---|---|---|",
+        "| step | becomes | `torch` | `dali_cpu` | `dali` | draws |",
+        "|---|---|---|---|---|---|",
     ],
     [
-        "| step | becomes | `torch` | `dali_cpu` | `dali` | also | draws | CPU-µs |",
-        "|---|---|---|---|---|---|---|---|",
+        "| step | becomes | `torch` | `dali_cpu` | `dali` | draws | CPU-µs |",
+        "|---|---|---|---|---|---|---|",
     ],
 )
 
@@ -104,15 +104,11 @@ def _row(case: Case, each: dict[str, Any], costs: dict[str, Any]) -> str:
     words = each["words"].partition("; edges blend")[0]
     if why := why_different(case, each):
         words += f" ({why})"
-    pixels = [_write_pixels(each["pixels"].get(name)) for name in ("torch", "dali_cpu", "dali")]
-    also = [f"`{name}`" for name in LOADERS if name not in _SHOWN and not each["loaders"][name]]
+    pixels = [_write_pixels(each["pixels"].get(name)) for name in LOADERS]
     draws = f"{each['draws']['distance']:.3f}" if each["draws"]["distance"] else "0"
-    cells = [f"`{case.text}`", _escape(words), *pixels, ", ".join(also), draws]
+    cells = [f"`{case.text}`", _escape(words), *pixels, draws]
     cells += [_write_cost(costs.get(key_of(case)))] if costs else []
     return f"| {' | '.join(cells)} |"
-
-
-_SHOWN = ("torch", "dali_cpu", "dali")
 
 
 def _write_pixels(pixels: dict[str, float] | None) -> str:

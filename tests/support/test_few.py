@@ -4,6 +4,7 @@ import pytest
 from few import choose_few
 
 import dali_pipes as dp
+from dali_pipes.measure.arms import SyntheticConfig
 
 SETS = {"test_a.py::test": 1, "test_a.py::test_cpu": 2, "test_b.py::test": 5}
 
@@ -68,9 +69,9 @@ def test_of_a_test_without_the_mark_all_are_run():
 @pytest.mark.parametrize(
     "loaders",
     [
-        ["torch_pil", "dali_cpu", "dali_cpu_graph", "tfdata"],
+        ["torch_pil", "dali_cpu", "dali_cpu_graph", "synthetic"],
         ["torch", "dali", "dali whole", "dali graph", "torchvision"],
-        [dp.TorchConfig(), dp.DaliConfig(device="cpu"), dp.TfDataConfig()],
+        [dp.TorchConfig(), dp.DaliConfig(device="cpu"), SyntheticConfig()],
         [dp.DaliConfig(device="cpu"), dp.DaliConfig(device="cpu", decode="whole")],
     ],
     ids=str,

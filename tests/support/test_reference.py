@@ -13,6 +13,7 @@ from reference import Reference
 from turned_files import png, stored, upright
 
 import dali_pipes as dp
+from dali_pipes.data.loose_images import NO_IMAGES
 from dali_pipes.plan.augment.operations import OPS, Augmentation, Slot
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.plan import Plan, PlannedBatch, PlannedView
@@ -130,7 +131,7 @@ def test_a_picture_of_four_pixels_by_hand():
         moves=np.zeros((1, 0, 2, 3)),
     )
     view = PlannedView(geometry, augmentation, (2, 3))
-    batch = PlannedBatch(0, 0, np.array([0]), ((view,),))
+    batch = PlannedBatch(0, 0, np.array([0]), ((view,),), NO_IMAGES)
     stored_pixels = [[[255, 0, 51], [102, 255, 0]], [[0, 0, 0], [255, 255, 255]]]
     ((made,),) = one(batch, [Image.fromarray(np.array(stored_pixels, np.uint8))])
     # black above, and at the right, which the flip brings to the left, where one pixel is erased

@@ -4,14 +4,11 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-import torch
-
-from dali_pipes.backends.base import Backend, DecodedBatch
-from dali_pipes.backends.common import pillow
-from dali_pipes.backends.common.pixels import Normalizer
+from dali_pipes.backends.backend import Backend, Decoded, Description
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.registry import BackendEntry
+from dali_pipes.backends.needs import EVERYTHING
+from dali_pipes.backends.pixels.decode import decode
+from dali_pipes.backends.pixels.finish import View, write_views
 
 
 @dataclass(kw_only=True, slots=True)
@@ -21,36 +18,27 @@ class ToyConfig(LoaderConfig):
         patience: how often a file is read.
     """
 
+    name = "toy"
+    backend = "toy_backend:ToyBackend"
+
     patience: int = 1
 
 
 class ToyBackend(Backend):
-    def _prepare(self):
-        self._normalize = Normalizer(self._transform)
+    makes = EVERYTHING - {"views", "exif"}
 
-    def explain(self):
-        return "Pillow decodes one image after the other"
+    def prepare(self):
+        self._view = View(self.job.transform)
 
-    def stream(self, rows):
-        for planned in rows:
-            images = np.stack([self._image(planned, at) for at in range(len(planned))])
-            finished = self._normalize(
-                torch.from_numpy(images).permute(0, 3, 1, 2),
-                torch.from_numpy(planned.augmentation.erased),
-            )
-            yield (
-                planned,
-                DecodedBatch(
-                    finished.to(self._device), torch.from_numpy(planned.ids).to(self._device)
-                ),
-            )
+    def describe(self):
+        return Description("Pillow decodes one image after the other")
 
-    def _image(self, planned, at):
-        encoded, name = self._manifest.read(planned.ids[at]), self._manifest.name(planned.ids[at])
-        (pixels,) = pillow.read(
-            encoded, name, [pillow.View(self._transform, planned.geometry.take(at), planned.shape)]
-        )
-        return pixels
-
-
-ENTRY = BackendEntry(name="toy", config=ToyConfig, backend="toy_backend:ToyBackend")
+    def stream(self, planned):
+        for batch in planned:
+            images = self._view.empty(len(batch), batch.shape)
+            for at, number in enumerate(batch.ids):
+                encoded, name = batch.images.read(number), batch.images.name(number)
+                form = {"channels": self.job.transform.channels}
+                pixels = decode("pil", encoded, name, batch.source[at], **form)
+                write_views(pixels, [self._view], batch, at, [images])
+            yield Decoded(batch, (images.to(self.job.device),))

@@ -11,7 +11,13 @@ from dali_pipes.training.config import ModelConfig
 
 STATE = {
     "name": "resnet18",
-    "weights": {"a": torch.arange(6.0)},
+    "model_options": {},
+    "task": "classification",
+    "classes": ["cat"],
+    "channels": 3,
+    "options": {},
+    "ema": None,
+    "model": {"a": torch.arange(6.0)},
     "loader": {"epoch": 2, "samples": 64, "fingerprint": {"seed": 3}},
 }
 
@@ -20,8 +26,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     save(STATE, tmp_path / "last.pt")
     found = load(tmp_path / "last.pt")
     assert (
-        torch.equal(found["weights"]["a"], STATE["weights"]["a"])
-        and found["loader"] == STATE["loader"]
+        torch.equal(found["model"]["a"], STATE["model"]["a"]) and found["loader"] == STATE["loader"]
     )
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
 
@@ -53,7 +58,7 @@ def test_a_full_disk_leaves_the_last_good_one(tmp_path):
     )
     assert "(the disk took only a part of it, and may be full)" in done.stdout
     assert f"{tmp_path / 'last.pt'} is unchanged" in done.stdout
-    assert torch.equal(load(tmp_path / "last.pt")["weights"]["a"], STATE["weights"]["a"])
+    assert torch.equal(load(tmp_path / "last.pt")["model"]["a"], STATE["model"]["a"])
     assert [file.name for file in tmp_path.iterdir()] == ["last.pt"]
 
 
@@ -68,8 +73,8 @@ def test_a_write_that_fails_at_the_end_leaves_the_last_good_one(tmp_path, monkey
         CheckpointError,
         match=r"last\.pt: the checkpoint could not be written \(no space left on device\)",
     ):
-        save({"weights": {}}, tmp_path / "last.pt")
-    assert "a" in load(tmp_path / "last.pt")["weights"]
+        save({}, tmp_path / "last.pt")
+    assert "a" in load(tmp_path / "last.pt")["model"]
 
 
 @pytest.mark.parametrize("spoil", ["nothing", "half", "text", "other", "code"])
@@ -95,8 +100,8 @@ def test_what_is_no_checkpoint_is_refused(tmp_path, spoil):
 
 
 def test_a_checkpoint_of_other_classes_is_refused_with_both_lists(tmp_path):
-    """As version 0.2 took .ipynb_checkpoints for a class."""
-    state = {"name": "resnet18", "classes": [".ipynb_checkpoints", "cat", "dog"]}
+    classes = [".ipynb_checkpoints", "cat", "dog"]
+    state = {"name": "resnet18", "model_options": {}, "classes": classes, "channels": 3}
     with pytest.raises(CheckpointError) as caught:
         check_same(state, tmp_path / "last.pt", ModelConfig(name="resnet18"), ["cat", "dog"], 3)
     text = str(caught.value)
@@ -109,12 +114,13 @@ def test_a_checkpoint_of_other_classes_is_refused_with_both_lists(tmp_path):
 @pytest.mark.parametrize(
     ("saved", "channels", "why"),
     [
-        ({}, 1, "of images of three channels, and transform.channels is 1; set transform.chan"),
-        ({"channels": 1}, 3, "of images of one channel, and transform.channels is 3; set"),
+        (3, 1, "of images of three channels, and transform.channels is 1; set transform.chan"),
+        (1, 3, "of images of one channel, and transform.channels is 3; set"),
     ],
 )
 def test_a_checkpoint_of_other_channels_is_refused(tmp_path, saved, channels, why):
-    state, model = {"name": "resnet26d", "classes": ["cat"]} | saved, ModelConfig(name="resnet26d")
-    check_same(state, tmp_path / "last.pt", model, ["cat"], state.get("channels", 3))
+    state = {"name": "resnet26d", "model_options": {}, "classes": ["cat"], "channels": saved}
+    model = ModelConfig(name="resnet26d")
+    check_same(state, tmp_path / "last.pt", model, ["cat"], saved)
     with pytest.raises(CheckpointError, match=why):
         check_same(state, tmp_path / "last.pt", model, ["cat"], channels)

@@ -53,10 +53,17 @@ def test_an_error_of_another_rank_stays_the_error_that_it_was(monkeypatch):
     assert (caught.value.rank, caught.value.error, caught.value.status) == (1, there, 1)
 
 
-def test_ranks_of_mpirun_are_refused_before_they_train_side_by_side(monkeypatch):
-    for name in ("RANK", "SLURM_PROCID"):
+@pytest.mark.parametrize("slurm", [None, "1"], ids=["alone", "in SLURM"])
+def test_ranks_of_mpirun_are_refused_before_they_train_side_by_side(monkeypatch, slurm):
+    for name in ("RANK", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    with pytest.raises(dp.ConfigError, match=r"mpirun has started 2 ranks.*torchrun or srun"):
+    if slurm:
+        # of the one process by which mpirun starts its ranks on a machine
+        monkeypatch.setenv("SLURM_PROCID", "0")
+        monkeypatch.setenv("SLURM_STEP_NUM_TASKS", slurm)
+    with pytest.raises(
+        dp.ConfigError, match=r"mpirun or flux has started 2 ranks.*torchrun or srun"
+    ):
         launching.launch("fp32")

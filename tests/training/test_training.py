@@ -386,7 +386,7 @@ def test_a_run_is_not_written_over_nor_begun_in_vain(config, run, tmp_path):
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        ({"mask": pa.array([""], pa.large_string())}, "its images have masks"),
+        ({"mask": pa.array([""], TYPES["mask"])}, "its images have masks"),
         (
             {
                 "boxes": pa.array([[]], TYPES["boxes"]),

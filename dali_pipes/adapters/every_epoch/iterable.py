@@ -58,9 +58,8 @@ from dali_pipes.adapters.from_torch.structure import first_difference, leaves
 from dali_pipes.adapters.items.load import manifest_of, refuse_backend
 from dali_pipes.adapters.items.skeletons import find_difference
 from dali_pipes.adapters.items.transform import ItemPicture, ItemTransform
-from dali_pipes.backends.base import Backend
+from dali_pipes.backends.backend import Backend, Job
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import choose_backend
 from dali_pipes.plan.plan import Rank
@@ -282,18 +281,16 @@ def _backend_of(
     """Returns what makes the backend of an `IterableLoader`."""
     transforms = [cast(Transform, each.transform) for each in pictures]
     backend, config, target = choose_backend(config, device, *transforms)
-    images = cast(Manifest, images_of_first(trace))
+    images = images_of_first(trace)
 
     def build_part(part: Transform, size: int) -> Backend:
-        return backend(images, part, config, size, target)
+        return backend(Job(part, images, size, target), config)
 
+    manifest, transform = manifest_of(items.dataset, 1), ItemTransform.of(pictures, None)
     return partial(
         IteratedBackend,
-        manifest_of(items.dataset, 1),
-        ItemTransform.of(pictures, None),
-        config=config,
-        batch_size=plan.batch_size,
-        device=target,
+        Job(transform, manifest, plan.batch_size, target),
+        config,
         runner=items,
         workers=workers,
         bad=bad,

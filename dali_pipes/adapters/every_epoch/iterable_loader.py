@@ -26,11 +26,11 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.items.backend import ITEM, ItemsBackend
 from dali_pipes.adapters.items.bad_items import PictureError
 from dali_pipes.adapters.items.run import BadPicture, ItemBatch, seeds_of
-from dali_pipes.backends.common.dataloader import end_workers, start_workers
-from dali_pipes.data.loose_images import LooseImages
+from dali_pipes.backends.torch.workers import end_workers, start_workers
+from dali_pipes.data.loose_images import NO_IMAGES, LooseImages
 from dali_pipes.errors import BadSampleError, ConfigError
 from dali_pipes.loader.bad_files import find_bad_samples
-from dali_pipes.loader.mistakes import RefusesMisuse
+from dali_pipes.loader.mistakes import RefusesAttributes
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import LARGEST_EPOCH, Kind
 from dali_pipes.plan.plan import PlannedBatch, Rank
@@ -66,7 +66,7 @@ class IteratedPlan:
         for step in itertools.count():
             first = (step * self.rank.count + self.rank.index) * self.batch_size
             ids = np.arange(first, first + self.batch_size)
-            yield PlannedBatch(epoch, step, ids, ())
+            yield PlannedBatch(epoch, step, ids, (), NO_IMAGES)
 
     def draw_numbers(
         self, epoch: int, step: int, ids: NDArray[np.int64]
@@ -116,7 +116,7 @@ class BadPictures:
     def name_failed(self, error: PictureError, backend: ItemsBackend) -> None:
         """Raises a BadSampleError that names the pictures that made a batch fail, if one did."""
         planned = error.pictures
-        images = cast(LooseImages, planned.loose)
+        images = cast(LooseImages, planned.images)
         part = backend.backend_of(error.part)
         reasons = find_bad_samples(images, planned, part, iter(()), _NO_TARGETS)
         bad = [
@@ -137,8 +137,8 @@ class IteratedBackend(ItemsBackend):
 
     _when: ClassVar[str] = "anew in every epoch"
 
-    def _prepare(self) -> None:
-        super()._prepare()
+    def prepare(self) -> None:
+        super().prepare()
         self.skipped, self.digests, self.warned = 0, dict[int, str](), list[bool]()
 
     def _run(
@@ -227,7 +227,7 @@ class _Yielded:
             )
 
 
-class IterableLoader(RefusesMisuse):
+class IterableLoader(RefusesAttributes):
     """Batches, epoch after epoch: each `iter()` is the next epoch, and leaving a loop early
     abandons the epoch.
 
@@ -255,7 +255,7 @@ class IterableLoader(RefusesMisuse):
         self.plan = plan
         self._build_backend, self._generator, self._bad = build_backend, generator, bad
         self._backends = [build_backend()]
-        self._explanation = self._backend.explain()
+        self._explanation = self._backend.describe().text
         self._dataset, self._backend_name = self._backend.dataset, repr(self._backend)
         self._length, self._about = length, about
         self._epoch, self._step, self._is_abandoned = 0, 0, False
@@ -306,12 +306,11 @@ class IterableLoader(RefusesMisuse):
             self._move_to(self._epoch + 1, 0, "")
             return None
 
-        planned, decoded = found
-        self._step, self._is_abandoned = planned.step + 1, True
+        self._step, self._is_abandoned = found.planned.step + 1, True
         self._digest = self._backend.digests[self._step]
         self._backend.digests.pop(self._step - 1, None)
         running.step = self._step
-        return decoded.targets[ITEM]
+        return found.targets[ITEM]
 
     def _refuse_other_samples(self, has_ended: bool) -> None:
         """Refuses to go on where the samples before were others than those of the state."""

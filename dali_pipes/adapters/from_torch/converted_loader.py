@@ -8,7 +8,7 @@ from dali_pipes.adapters.from_torch.batches import SamplerOrder
 from dali_pipes.adapters.from_torch.later import HeldState
 from dali_pipes.adapters.from_torch.reading import Step
 from dali_pipes.loader.loader import Loader
-from dali_pipes.loader.mistakes import RefusesMisuse
+from dali_pipes.loader.mistakes import RefusesAttributes
 
 
 class Converted(Protocol):
@@ -34,7 +34,7 @@ class Converted(Protocol):
     def facts(self) -> HeldState: ...
 
 
-class ConvertedLoader(RefusesMisuse):
+class ConvertedLoader(RefusesAttributes):
     """A loader with the interface of a DataLoader: yields what the old loader's collate function
     made, one epoch for each `iter()`.
 

@@ -2,7 +2,7 @@
 
 It is the user's own class, or one of a library. It gets what it got in the old loader: a PIL image,
 a tensor, or an array of NumPy. Its random numbers come from the plan, or it is refused
-(dali_pipes/backends/common/functions.py).
+(dali_pipes/backends/pixels/functions.py).
 """
 
 import copy
@@ -16,7 +16,7 @@ from PIL import Image
 from dali_pipes.adapters.from_torch.reading import Reading, is_of, place_of
 from dali_pipes.adapters.from_torch.recording.kept import find_generators
 from dali_pipes.adapters.from_torch.recording.keys import freeze
-from dali_pipes.backends.common.functions import try_function, try_on_whole
+from dali_pipes.backends.pixels.functions import try_function, try_on_whole
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.transforms.base import shape_of

@@ -24,8 +24,10 @@ from dali_pipes.adapters.items.bad_items import PictureError
 from dali_pipes.adapters.items.run import BadPicture, ItemBatch, ItemTask
 from dali_pipes.adapters.items.skeletons import rebuild
 from dali_pipes.adapters.items.transform import ItemTransform, are_alike
-from dali_pipes.backends.base import Backend, DecodedBatch, Delivery
-from dali_pipes.backends.common.dataloader import end_workers, start_workers
+from dali_pipes.backends.backend import Backend, Decoded, Description, Job
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.needs import EVERYTHING
+from dali_pipes.backends.torch.workers import end_workers, start_workers
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.philox import Draws, Kind
@@ -126,27 +128,29 @@ class ItemsBackend(Backend):
     """
 
     _when: ClassVar[str] = "for every item of every epoch"
-    _transform: ItemTransform
+
+    makes = EVERYTHING
 
     def __init__(
         self,
-        *arguments: Any,
+        job: Job,
+        config: LoaderConfig,
+        *,
         runner: RunsItems,
         workers: MakesDataLoader,
         bad: NotesBad,
         draw_numbers: Callable[[int, int, NDArray[np.int64]], tuple[NDArray[np.int64], Kind]],
         build_part: Callable[[Transform, int], Backend],
         fill: Callable[[Any, list[Any], torch.device], Any],
-        **options: Any,
     ):
         self._runner, self._workers = runner, workers
         self._bad, self._build_part, self._fill = bad, build_part, fill
         self._draw_numbers = draw_numbers
-        super().__init__(*arguments, **options)
+        super().__init__(job, config)
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         places: list[tuple[Transform, list[int]]] = []
-        for place, picture in enumerate(self._transform.pictures):
+        for place, picture in enumerate(self._items.pictures):
             transform = cast(Transform, picture.transform)
             known = next((own for other, own in places if are_alike(other, transform)), None)
             if known is None:
@@ -154,13 +158,17 @@ class ItemsBackend(Backend):
             known.append(place)
 
         self._parts = [
-            PicturePart(transform, own, self._build_part(transform, self._batch_size * len(own)))
+            PicturePart(transform, own, self._build_part(transform, self.job.batch_size * len(own)))
             for transform, own in places
         ]
         self._tasks, self._iterator = _Tasks(), cast(Any, None)
         self._loader: DataLoader[ItemBatch] | None = self._workers.dataloader(
             self._runner, self._tasks
         )
+
+    @property
+    def _items(self) -> ItemTransform:
+        return cast(ItemTransform, self.job.transform)
 
     @property
     def dataset(self) -> Any:
@@ -171,23 +179,19 @@ class ItemsBackend(Backend):
         """The backend that makes the pictures of a part."""
         return self._parts[part].backend
 
-    def explain(self) -> str:
+    def describe(self) -> Description:
         count = self._workers.num_workers
         where = f"in {count} processes" if count else "in this process"
-        made = dict.fromkeys(part.backend.explain() for part in self._parts)
+        parts = [part.backend.describe() for part in self._parts]
+        made = dict.fromkeys(part.text for part in parts)
         kind = type(self._runner.dataset).__name__
-        return f"{kind} is run {self._when}, {where}; {'; '.join(made)}"
+        return Description(
+            f"{kind} is run {self._when}, {where}; {'; '.join(made)}",
+            "; ".join(filter(None, dict.fromkeys(part.pixels for part in parts))) or None,
+            parts[0].gpu,
+        )
 
-    @property
-    def engine_mix(self) -> str | None:
-        mixes = dict.fromkeys(part.backend.engine_mix for part in self._parts)
-        return "; ".join(filter(None, mixes)) or None
-
-    @property
-    def own_gpu(self) -> torch.device | None:
-        return self._parts[0].backend.own_gpu
-
-    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Decoded]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
 
@@ -228,7 +232,7 @@ class ItemsBackend(Backend):
     ) -> Iterator[_PlannedItems]:
         for batch in batches:
             planned = asked.popleft()
-            count = len(planned) * len(self._transform.pictures)
+            count = len(planned) * len(self._items.pictures)
             self._bad.note(batch.bad, planned.epoch, planned.step, count)
             if batch.error:
                 raise batch.error
@@ -239,7 +243,7 @@ class ItemsBackend(Backend):
     def _plan_part(
         self, part: PicturePart, batch: ItemBatch, planned: PlannedBatch
     ) -> PlannedBatch:
-        n, first_views = len(planned), self._transform.first_views
+        n, first_views = len(planned), self._items.first_views
         numbers = np.concatenate([np.arange(place * n, (place + 1) * n) for place in part.places])
         keys, kind = self._draw_numbers(planned.epoch, planned.step, planned.ids)
         keys = np.tile(keys, len(part.places))
@@ -259,7 +263,7 @@ class ItemsBackend(Backend):
         """
         n = len(batch.ids)
         first: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-        for place, picture in enumerate(self._transform.pictures):
+        for place, picture in enumerate(self._items.pictures):
             if picture.draws is None:
                 continue
             turns = cast(Transform, picture.transform).exif == "apply"
@@ -278,19 +282,19 @@ class ItemsBackend(Backend):
     def _deliver(
         self,
         batches: Iterator[_PlannedItems],
-        streams: list[Iterator[Delivery]],
+        streams: list[Iterator[Decoded]],
         errors: list[Exception],
-    ) -> Iterator[Delivery]:
+    ) -> Iterator[Decoded]:
         for planned, ids, values, pictures in batches:
-            made: list[Any] = [None] * len(self._transform.pictures)
+            made: list[Any] = [None] * len(self._items.pictures)
             for number, (part, stream) in enumerate(zip(self._parts, streams, strict=True)):
                 decoded = _next(stream, pictures[number], ids, number)
                 for at, place in enumerate(part.places):
                     made[place] = _take_place(decoded, part, at, len(planned))
 
-            target = {ITEM: self._fill(values, made, self._device)}
+            target = {ITEM: self._fill(values, made, self.job.device)}
             first = made[0] if isinstance(made[0], torch.Tensor) else next(iter(made[0].values()))
-            yield planned, DecodedBatch(first, torch.from_numpy(planned.ids), targets=target)
+            yield Decoded(planned, (first,), target)
 
         # after what came before it is delivered
         if errors:
@@ -331,23 +335,24 @@ def _pictures_of(part: int, items: _PlannedItems) -> PlannedBatch:
 
 
 def _next(
-    stream: Iterator[Delivery], pictures: PlannedBatch, ids: NDArray[np.int64], part: int
-) -> DecodedBatch:
+    stream: Iterator[Decoded], pictures: PlannedBatch, ids: NDArray[np.int64], part: int
+) -> Decoded:
     """The next batch of a part, which must be these pictures of the items `ids`."""
     try:
-        made, decoded = next(stream)
+        decoded = next(stream)
     except StopIteration:
         raise RuntimeError("the backend of the pictures ended before the plan did") from None
     except ConfigError:  # says nothing about a file
         raise
     except Exception as error:
         raise PictureError(pictures, ids, part) from error
-    if made is not pictures:
-        raise RuntimeError(f"the backend made the pictures of step {made.step} out of turn")
+    if decoded.planned is not pictures:
+        step = decoded.planned.step
+        raise RuntimeError(f"the backend made the pictures of step {step} out of turn")
     return decoded
 
 
-def _take_place(decoded: DecodedBatch, part: PicturePart, at: int, count: int) -> Any:
+def _take_place(decoded: Decoded, part: PicturePart, at: int, count: int) -> Any:
     """The pictures of one place: (N, C, H, W), or of several views as `Batch.views`."""
     groups = [
         images.view(-1, len(part.places), count, *images.shape[1:])[:, at]

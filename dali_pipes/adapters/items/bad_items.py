@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.adapters.items.encoded import Encoded
 from dali_pipes.adapters.items.run import BadPicture
-from dali_pipes.backends.base import Backend
+from dali_pipes.backends.backend import Backend
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.errors import BadSampleError
 from dali_pipes.loader.bad_files import find_bad_samples
@@ -65,7 +65,7 @@ class BadItems(BadSamples):
         if not isinstance(error, PictureError):
             raise error
         cause, planned = cast(Exception, error.__cause__), error.pictures
-        images = cast(LooseImages, planned.loose)
+        images = cast(LooseImages, planned.images)
 
         # no controls: those of other batches would have to be run first
         part = cast(_HasParts, backend).backend_of(error.part)

@@ -4,7 +4,6 @@ import pickle
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,25 +15,26 @@ from dali_pipes.adapters.items.backend import ITEM, ItemsBackend, ItemWorkers, f
 from dali_pipes.adapters.items.bad_items import BadItems
 from dali_pipes.adapters.items.run import ItemDescriber, ItemReader, ItemRunner, ItemTask
 from dali_pipes.adapters.items.transform import ItemPicture, ItemTransform
-from dali_pipes.backends.base import Backend
-from dali_pipes.backends.common.dataloader import end_workers, start_workers
+from dali_pipes.backends.backend import Backend, Job
 from dali_pipes.backends.config import MAX_COUNT, LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.backends.torch.config import TorchConfig
-from dali_pipes.checks import LARGEST_SEED, check_choice, describe_value
-from dali_pipes.data.loose_images import LooseImages
+from dali_pipes.backends.needs import refuse_needs
+from dali_pipes.backends.registry import load_backend
+from dali_pipes.backends.torch.workers import end_workers, start_workers
+from dali_pipes.checks import LARGEST_SEED, check_choice
+from dali_pipes.data.loose_images import NO_IMAGES, LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.table.schema import SCHEMA
-from dali_pipes.errors import ChoiceError, ConfigError, Mention
+from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import choose_backend
 from dali_pipes.loader.fingerprint import fingerprint
 from dali_pipes.loader.loader import Loader
-from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_rank
+from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_kinds
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, choose_sampling
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import EvalTransform, Transform
 from dali_pipes.system.modes import in_own_modes
 
 # what a DataLoader takes, and what a loader of items has instead
@@ -125,12 +125,9 @@ def load(
     count = _check_dataset(dataset)
     config = DaliConfig() if config is None else config
     refuse_backend(config)
-    if not isinstance(transform, Transform | None):
-        raise ConfigError(
-            f"transform is {describe_value(transform)}; it takes one of dali_pipes, such as "
-            "TrainTransform() (transform_from_torch reads torchvision's)"
-        )
-    refuse_other_rank(rank)
+    refuse_other_kinds(rank=rank)
+    if transform is not None:
+        refuse_other_kinds(transform=transform)
     # own copies: what the caller sets later has no effect; replace() checks what was set until now
     config = replace(deepcopy(config))
     transform = None if transform is None else replace(deepcopy(transform))
@@ -211,22 +208,20 @@ def build_items(
     backend, config, target = choose_backend(config, device, *transforms)
 
     def build_part(part: Transform, size: int) -> Backend:
-        # a backend that reads loose images asks of them what it asks of a manifest
-        return backend(cast(Manifest, images), part, config, size, target)
+        return backend(Job(part, images, size, target), config)
 
-    build_backend = partial(
-        ItemsBackend,
-        manifest,
-        config=config,
-        batch_size=batch_size,
-        device=target,
-        runner=runner,
-        workers=workers,
-        bad=bad,
-        draw_numbers=plan.draw_numbers,
-        build_part=build_part,
-        fill=fill,
-    )
+    def build_backend(items: Transform) -> Backend:
+        return ItemsBackend(
+            Job(items, manifest, batch_size, target),
+            config,
+            runner=runner,
+            workers=workers,
+            bad=bad,
+            draw_numbers=plan.draw_numbers,
+            build_part=build_part,
+            fill=fill,
+        )
+
     compare_ranks(plan, fingerprint(plan, items, None))
     return ItemLoader(dataset, plan, items, build_backend, bad)
 
@@ -259,18 +254,9 @@ def _check_dataset(dataset: Any) -> int:
 
 
 def refuse_backend(config: Any) -> None:
-    if not isinstance(config, LoaderConfig):
-        raise ConfigError(
-            f"config is {describe_value(config)}; it takes DaliConfig() or TorchConfig()"
-        )
-    if not config.reads_loose_images:
-        raise ChoiceError(
-            type(config),
-            "cannot load items, whose files are known only when they are run; use ",
-            Mention(DaliConfig),
-            " or ",
-            Mention(TorchConfig),
-        )
+    """Raises a ConfigError for a config that cannot load items, before one is run."""
+    refuse_other_kinds(config=config)
+    refuse_needs(EvalTransform(), NO_IMAGES, load_backend(config).makes, type(config))
 
 
 def _describe(

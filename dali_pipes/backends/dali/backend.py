@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -22,18 +23,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import OperatorConcurrency
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.base import EVERYTHING, Backend, DecodedBatch, Delivery
-from dali_pipes.backends.common.finish import Finisher
-from dali_pipes.backends.common.in_work import InWork
-from dali_pipes.backends.common.pixels import DTYPE_BYTES, TORCH_DTYPES, Normalizer, pixels_of
-from dali_pipes.backends.common.read_ahead import ReadAhead
-from dali_pipes.backends.common.transfer import (
-    copy_to,
-    copy_to_torch_memory,
-    join_groups,
-    to_gpu,
-)
-from dali_pipes.backends.dali.augment import lacking, left_to_torch
+from dali_pipes.backends.backend import Backend, Decoded, Description
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
 from dali_pipes.backends.dali.feed import beyond_graph, plan_nodes, planned_inputs
@@ -45,10 +35,16 @@ from dali_pipes.backends.dali.graph import (
     routed_decoders,
 )
 from dali_pipes.backends.dali.routes import Routes, choose_routes
+from dali_pipes.backends.in_work import InWork
+from dali_pipes.backends.needs import EVERYTHING, LOOSE
+from dali_pipes.backends.pixels.finish import View, change_views
+from dali_pipes.backends.pixels.functions import say_functions
+from dali_pipes.backends.pixels.pool import Finisher
+from dali_pipes.backends.pixels.tensors import DTYPE_BYTES, TORCH_DTYPES, pixels_of
+from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.backends.torch.config import TorchConfig
-from dali_pipes.data.manifest import Manifest
+from dali_pipes.backends.transfer import Groups, copy_to_torch_memory, join_groups, to_gpu
 from dali_pipes.errors import ChoiceError, ConfigError, Mention
-from dali_pipes.plan.augment.operations import Augmentation, Slot
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.plan.whole import smallest_sizes
@@ -87,28 +83,28 @@ class DaliBackend(Backend):
     `decoding` says whether regions or whole images are decoded, and why.
     """
 
-    _config: DaliOptions
-    carries_out = EVERYTHING
+    config: DaliOptions
+    makes = EVERYTHING | {LOOSE}
 
-    def _prepare(self) -> None:
-        on_gpu = self._device.type == "cuda" and self._config.decodes_on == "gpu"
-        self.device_id = self._device.index if on_gpu else None
+    def prepare(self) -> None:
+        on_gpu = self.job.device.type == "cuda" and self.config.decodes_on == "gpu"
+        self.device_id = self.job.device.index if on_gpu else None
         if not self._resizes_with_torch:
             self._refuse_beyond_graph()
         self._refuse_globals_before()
-        self.decoding = choose(self._config, self._transform, on_gpu)
+        self.decoding = choose(self.config, on_gpu)
         self._routes: Routes | None = None
-        if self.device_id is not None and isinstance(self._config, DaliConfig):
-            self._routes = choose_routes(self._manifest, self._config, self.device_id)
-        self._normalizers = [Normalizer(view) for view in views_of(self._transform)]
-        # Python can't run inside of the graph, which ends before what it lacks and before the
-        # functions of the user's; nor may functions that draw from generators of the whole process
-        # run in threads
-        functions = [
-            each for view in views_of(self._transform) for each in view.augmenter.functions
-        ]
-        self._finishes_last = bool(self._lacking) or any(
-            not self._resizes_with_torch or function.draws_from_globals for function in functions
+        if self.device_id is not None and isinstance(self.config, DaliConfig):
+            self._routes = choose_routes(self.job.images, self.config, self.device_id)
+        self._views = list(map(View, views_of(self.job.transform)))
+        # the graph ends before `augment`, except for rectangles of zeros; nor may functions that
+        # draw from generators of the whole process run in threads
+        augmenters = [view.augmenter for view in views_of(self.job.transform)]
+        self._finishes_last = any(
+            any(function.draws_from_globals for function in each.functions)
+            if self._resizes_with_torch
+            else each.slots or each.functions or each.fills
+            for each in augmenters
         )
         self._pipeline: Pipeline | None = None
         self._read_ahead: ReadAhead | None = None
@@ -116,12 +112,12 @@ class DaliBackend(Backend):
 
     def _refuse_beyond_graph(self) -> None:
         """Refuses steps on whole images for which DALI has no operator that does as Pillow does."""
-        for view in views_of(self._transform):
+        for view in views_of(self.job.transform):
             for step in getattr(view, "before", []):
                 if beyond := beyond_graph(step):
                     what, instead = beyond
                     raise ChoiceError(
-                        type(self._config),
+                        type(self.config),
                         f"in DALI's graph does not support before: {what}; use "
                         f"{instead and f'{instead}, or '}",
                         Mention(DaliConfig, "device", "cpu"),
@@ -136,19 +132,19 @@ class DaliBackend(Backend):
         for place, step in enumerate(steps):
             if not isinstance(step, WholePad) or step.padding_mode not in ("reflect", "symmetric"):
                 continue
-            for first in range(0, len(self._manifest), _CHECKED_TOGETHER):
-                ids = np.arange(first, min(first + _CHECKED_TOGETHER, len(self._manifest)))
-                sizes = self._manifest.take_sizes(ids, upright=view.exif == "apply")
+            for first in range(0, len(self.job.images), _CHECKED_TOGETHER):
+                ids = np.arange(first, min(first + _CHECKED_TOGETHER, len(self.job.images)))
+                sizes = self.job.images.take_sizes(ids, upright=view.exif == "apply")
                 # the smaller an image is, the more is padded, and the less there is to mirror
                 sizes = smallest_sizes(steps[:place], sizes)
                 there = sizes[:, [1, 0, 1, 0]] - (step.padding_mode == "reflect")
                 small = ids[(step.around(sizes) > there).any(axis=1)]
                 if len(small):
                     raise ChoiceError(
-                        type(self._config),
+                        type(self.config),
                         f"in DALI's graph mirrors an image once on a side, and before: {step.name} "
                         f"with padding_mode={step.padding_mode} needs more of "
-                        f"{self._manifest.name(small[0])}; use less padding, or ",
+                        f"{self.job.images.name(small[0])}; use less padding, or ",
                         Mention(DaliConfig, "device", "cpu"),
                         " with resize=torch, or ",
                         Mention(TorchConfig),
@@ -158,11 +154,11 @@ class DaliBackend(Backend):
         """Refuses functions on whole images, which run in threads here, that draw from generators
         of the whole process.
         """
-        for view in views_of(self._transform):
+        for view in views_of(self.job.transform):
             for function in view.functions_before:
                 if function.draws_from_globals:
                     raise ChoiceError(
-                        type(self._config),
+                        type(self.config),
                         f"runs before in threads, and the function {function.title} draws from "
                         "random, numpy.random or PyTorch's C++ code, which the whole process "
                         "shares; take its random numbers from its second argument (draws=…), or "
@@ -170,48 +166,30 @@ class DaliBackend(Backend):
                         Mention(TorchConfig),
                     )
 
-    @property
-    def _lacking(self) -> list[str]:
-        """What DALI's graph, if there is one, leaves of `augment` to PyTorch, in words."""
-        if self._resizes_with_torch:
-            return []
-        missing = []
-        for view in views_of(self._transform):
-            missing += lacking(view.augmenter.slots)
-            missing += ["TimmRandomErasing"] * view.augmenter.fills
-        return list(dict.fromkeys(missing))
-
-    def explain(self) -> str:
+    def describe(self) -> Description:
         rest = ""
-        if missing := self._lacking:
-            rest = (
-                f"; after its graph, PyTorch on {self._device} does {', '.join(missing)}, and what "
-                "follows them on the same image"
-            )
+        if self._finishes_last and not self._resizes_with_torch:
+            rest = f"; after its graph, PyTorch augments and normalizes on {self.job.device}"
+        rest += say_functions(self.job.transform, self.functions_on(self.config, self.job.device))
         if self.device_id is None:
             resizes = "; PyTorch resizes" if self._resizes_with_torch else ""
-            return f"DALI {__version__} on the CPU decodes {self.decoding}{resizes}{rest}"
-        load = self._config.engine_load
-        who = self._routes or f"the JPEG engine up to {load:.0%} of each batch"
-        return f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {who}{rest}"
+            return Description(
+                f"DALI {__version__} on the CPU decodes {self.decoding}{resizes}{rest}"
+            )
 
-    @property
-    def engine_mix(self) -> str | None:
-        return (
-            engine_mix(self._config, self.decoding, self._routes, self._batch_size)
-            if self.device_id is not None
-            else None
+        load = self.config.engine_load
+        who = self._routes or f"the JPEG engine up to {load:.0%} of each batch"
+        return Description(
+            f"DALI {__version__} on GPU {self.device_id} decodes {self.decoding}; {who}{rest}",
+            describe_pixels(self.config, self.decoding, self._routes, self.job.batch_size),
+            torch.device("cuda", self.device_id),
         )
 
-    @property
-    def own_gpu(self) -> torch.device | None:
-        return None if self.device_id is None else torch.device("cuda", self.device_id)
-
-    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
-        self.close()
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Decoded]:
+        self._end_stream()
 
         # threads inherit the CPUs of the thread that starts them
-        with start_on_cpus(self._cpus()) if self._config.cpus else nullcontext():
+        with start_on_cpus(self._cpus()) if self.config.cpus else nullcontext():
             try:
                 batches = self._start(InWork(planned))
             except RuntimeError as error:
@@ -227,7 +205,7 @@ class DaliBackend(Backend):
 
         return self._read_ahead.note_failures(batches) if self._read_ahead else batches
 
-    def _start(self, in_work: InWork) -> Iterator[Delivery]:
+    def _start(self, in_work: InWork) -> Iterator[Decoded]:
         self._pipeline = self.pipeline(iter(in_work))
         if self._resizes_with_torch:
             self._pipeline.build()
@@ -236,110 +214,91 @@ class DaliBackend(Backend):
 
     def _cpus(self) -> Set[int]:
         """The CPUs of `config.cpus`; all if the kernel does not say which are near the GPU."""
-        if self._config.cpus != "gpu":
-            return parse_cpus(str(self._config.cpus))
-        if self._device.type != "cuda":
+        if self.config.cpus != "gpu":
+            return parse_cpus(str(self.config.cpus))
+        if self.job.device.type != "cuda":
             return os.sched_getaffinity(0)
 
-        gpu: Any = torch.cuda.get_device_properties(self._device)
+        gpu: Any = torch.cuda.get_device_properties(self.job.device)
         return cpus_near(
             gpu.pci_domain_id, gpu.pci_bus_id, gpu.pci_device_id
         ) or os.sched_getaffinity(0)
 
     @property
     def _resizes_with_torch(self) -> bool:
-        return self.device_id is None and self._config.resize == "torch"
+        return self.device_id is None and self.config.resize == "torch"
 
-    def _finish_regions(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+    def _finish_regions(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Decoded]:
         """Batches of which DALI decodes the regions on the CPU, and PyTorch makes the images.
 
         They are delivered on the device where they arrive.
         """
-        to_pinned, threads = self._device.type == "cuda", self._config.num_threads or 1
-        self._finisher = Finisher(self._graph_transform, self._batch_size, threads, to_pinned)
+        to_pinned, threads = self.job.device.type == "cuda", self.config.num_threads or 1
+        # for all streams: its threads and its buffers take time to make
+        self._finisher = self._finisher or Finisher(
+            self._graph_transform, self.job.batch_size, threads, to_pinned
+        )
         batches = self._finisher(
             (in_work.take(number), regions) for number, regions in regions_of(pipeline)
         )
         batches = map(self._finish_last, batches) if self._finishes_last else batches
-        return to_gpu(batches, self._device) if to_pinned else batches
+        return to_gpu(batches, self.job.device) if to_pinned else batches
 
-    def _deliver_graph_outputs(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+    def _deliver_graph_outputs(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Decoded]:
         """Batches that DALI's graph finishes, on the device where they arrive.
 
         On a GPU they are in PyTorch's memory.
         """
-        counts = [len(group) for group in self._transform.groups]
+        counts = [len(group) for group in self.job.transform.groups]
         views = [f"view {number}" for number in range(sum(counts))]
         # PARTIAL: a batch that is not full must stay so, and not be filled up
         iterator = DALIGenericIterator(
-            [pipeline], [*views, "ids"], last_batch_policy=LastBatchPolicy.PARTIAL
+            [pipeline], [*views, "last"], last_batch_policy=LastBatchPolicy.PARTIAL
         )
 
-        def delivery(output: dict[str, torch.Tensor]) -> Delivery:
-            batch = to_batch([output[view] for view in views], output["ids"], self._transform)
-            return self._with_plan(batch, in_work)
-
-        def decoded() -> Iterator[dict[str, torch.Tensor]]:
+        def decoded() -> Iterator[tuple[Any, Decoded]]:
             while True:
                 with span("decode"):
                     outputs = next(iterator, None)
                 if outputs is None:
                     return
-                yield outputs[0]
+                (output,) = outputs
+                groups = in_layout([output[view] for view in views], self.job.transform)
+                # `output` goes along, since it owns the memory of the batch
+                yield output, self._pair(groups, output["last"], in_work)
 
-        # `output` goes along, since it owns the memory of the batch
-        deliveries = ((output, delivery(output)) for output in decoded())
         dtype = TORCH_DTYPES[self._graph_transform.dtype]
         if self.device_id is not None:
-            batches = copy_to_torch_memory(deliveries, dtype, counts)
+            batches = copy_to_torch_memory(decoded(), dtype, counts)
         else:
             batches = (
-                (planned, DecodedBatch.of(join_groups(batch.groups, counts, dtype), batch.ids))
-                for _, (planned, batch) in deliveries
+                replace(batch, groups=join_groups(batch.groups, counts, dtype))
+                for _, batch in decoded()
             )
-            batches = to_gpu(batches, self._device) if self._device.type == "cuda" else batches
+            if self.job.device.type == "cuda":
+                batches = to_gpu(batches, self.job.device)
         return map(self._finish_last, batches) if self._finishes_last else batches
 
-    def _finish_last(self, delivery: Delivery) -> Delivery:
-        """A batch of bytes, finished on its device: what the graph lacks of `augment`, then the
-        functions of the user's, the normalization and the erased regions.
-        """
-        planned, batch = delivery
-        of_views, groups = zip(views_of(self._transform), self._normalizers, strict=True), []
-        for images, views in zip(batch.groups, planned.groups, strict=True):
-            finished = []
-            for of_view, view in zip(torch.split(images, len(planned)), views, strict=True):
-                (transform, normalize), drawn = next(of_views), view.augmentation
-                if not self._resizes_with_torch:
-                    of_view = _augment_rest(of_view, transform.augmenter.slots, drawn)
-                finished.append(normalize(of_view, torch.from_numpy(drawn.erased), drawn.numbers))
-            groups.append(torch.cat(finished) if len(finished) > 1 else finished[0])
-        return planned, DecodedBatch.of(groups, batch.ids)
+    def _pair(self, groups: Groups, last: torch.Tensor, in_work: InWork) -> Decoded:
+        """What DALI's graph has delivered, with its planned batch; `last` is its last output."""
+        return Decoded(in_work.take(int(last[0])), groups)
+
+    def _finish_last(self, batch: Decoded) -> Decoded:
+        """A batch of placed bytes, augmented and normalized on its device."""
+        return change_views(batch, self._views, View.finish)
 
     @property
     def _graph_transform(self) -> Transform:
-        return self._transform.without_functions() if self._finishes_last else self._transform
-
-    def _with_plan(self, batch: DecodedBatch, in_work: InWork) -> Delivery:
-        """What DALI's graph has just delivered, with its planned batch, and the ids on the device.
-
-        DALI delivers in order, which is checked.
-        """
-        planned = in_work.take_first()
-        if batch.ids.tolist() != planned.ids.tolist():
-            raise RuntimeError(
-                f"DALI delivered samples {batch.ids.tolist()} in place of {planned.ids.tolist()}"
-            )
-        ids = copy_to(self.own_gpu, batch.ids) if self.own_gpu else batch.ids
-        return planned, DecodedBatch.of(batch.groups, ids)
+        transform = self.job.transform
+        return transform.without_augmentation() if self._finishes_last else transform
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         """A pipeline over these planned batches, not yet built.
 
         `options` are further options of DALI's Pipeline.
         """
-        if not self._manifest.whole_files:
-            self._read_ahead = ReadAhead(self._manifest, self._config.read_threads, READ_AHEAD)
+        if not self.job.images.whole_files:
+            self._read_ahead = ReadAhead(self.config.read_threads, READ_AHEAD)
 
         decoders, planned = self._decoders(planned)
         settings = self._settings
@@ -349,10 +308,7 @@ class DaliBackend(Backend):
             settings["concurrency"] = OperatorConcurrency.FULL
 
         # conditionals are needed where the graph treats samples of one batch differently
-        augments = not self._resizes_with_torch and any(
-            view.augmenter.slots for view in views_of(self._transform)
-        )
-        turns = self._transform.exif == "apply"
+        turns = self.job.transform.exif == "apply"
 
         with warnings.catch_warnings():
             # DALI converts each `if` of a graph with gast 0.7, of which Python 3.13 warns. Where
@@ -360,7 +316,6 @@ class DaliBackend(Backend):
             unexpected = r"\w+\.__init__ got an unexpected keyword argument"
             warnings.filterwarnings("ignore", unexpected, DeprecationWarning)
             return _planned_pipeline(
-                self._manifest,
                 self._graph_transform,
                 decoders,
                 self.decoding.region,
@@ -368,7 +323,7 @@ class DaliBackend(Backend):
                 self._read_ahead,
                 self._resizes_with_torch,
                 self._routes,
-                enable_conditionals=augments or turns or has_several,
+                enable_conditionals=turns or has_several,
                 **settings,
                 **options,
             )
@@ -383,33 +338,38 @@ class DaliBackend(Backend):
 
         counts = [0] * self._routes.decoder_count
         if counts and (first := next(planned, None)):
-            chosen = self._routes.choose(first.images_in(self._manifest), first.ids)
+            chosen = self._routes.choose(first.images, first.ids)
             counts = [int((chosen == 1 + number).sum()) for number in range(len(counts))]
             planned = chain([first], planned)
-        return routed_decoders(self._decoder, self._batch_size, counts), planned
+        return routed_decoders(self._decoder, self.job.batch_size, counts), planned
 
     @property
     def _settings(self) -> dict[str, Any]:
         """Options of the pipeline."""
         return {
-            "batch_size": self._batch_size,
-            "num_threads": self._config.num_threads,
+            "batch_size": self.job.batch_size,
+            "num_threads": self.config.num_threads,
             "device_id": self.device_id,
-            "prefetch_queue_depth": self._config.queue_depth,
+            "prefetch_queue_depth": self.config.queue_depth,
         }
 
     @property
     def _decoder(self) -> dict[str, Any]:
         device = "cpu" if self.device_id is None else "gpu"
-        return decoder_options(self._config, self._manifest.some_sizes, device)
+        return decoder_options(self.config, self.job.images.some_sizes, device)
 
-    def close(self) -> None:
+    def _end_stream(self) -> None:
         if self._pipeline:
             shut_down(self._pipeline)
-        for part in (self._finisher, self._read_ahead):
-            if part:
-                part.close()
-        self._pipeline = self._finisher = self._read_ahead = None
+        if self._read_ahead:
+            self._read_ahead.close()
+        self._pipeline = self._read_ahead = None
+
+    def close(self) -> None:
+        self._end_stream()
+        if self._finisher:
+            self._finisher.close()
+        self._finisher = None
 
     @classmethod
     def functions_on(cls, config: DaliOptions, device: torch.device) -> torch.device:
@@ -442,7 +402,7 @@ class DaliBackend(Backend):
 
         if on_gpu:
             # whole images are in the GPU's memory until their regions have been cut out
-            if not choose(config, transform, on_gpu).region:
+            if not choose(config, on_gpu).region:
                 yield Need(
                     f"{batch_size} decoded images",
                     "gpu",
@@ -476,7 +436,7 @@ def _decoder_needs(config: DaliOptions) -> Iterator[Need]:
     )
 
 
-def engine_mix(
+def describe_pixels(
     config: DaliOptions, decoding: Decoding, routes: Routes | None, batch_size: int
 ) -> str:
     """What determines the pixels on a GPU.
@@ -500,28 +460,11 @@ def shut_down(pipeline: Pipeline) -> None:
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
 
 
-def _augment_rest(
-    images: torch.Tensor, slots: tuple[Slot, ...], drawn: Augmentation
-) -> torch.Tensor:
-    """(N, C, H, W) uint8 after what the graph has left of the operations."""
-    rest = left_to_torch(slots, drawn.ops) if lacking(slots) else np.zeros(1, bool)
-    if not rest.any():
-        return images
-
-    # torchvision takes longer to import than PyTorch
-    from dali_pipes.backends.common.torchvision_augment import augment_batch
-
-    return augment_batch(images, slots, np.where(rest, drawn.ops, 0), drawn.magnitudes)
-
-
-def to_batch(
-    views: Sequence[torch.Tensor], ids: torch.Tensor, transform: Transform
-) -> DecodedBatch:
-    """DALI's tensors as a batch, not copied and not yet cast; each view is a group of its own."""
+def in_layout(views: Sequence[torch.Tensor], transform: Transform) -> Groups:
+    """DALI's tensors as (N, C, H, W), not copied and not yet cast; each view is a group."""
     # DALI's HWC is what PyTorch calls channels_last, with its axes in another order
-    if transform.memory_format == "channels_last":
-        views = [images.permute(0, 3, 1, 2) for images in views]
-    return DecodedBatch.of(views, ids.flatten().long())
+    is_last = transform.memory_format == "channels_last"
+    return tuple(images.permute(0, 3, 1, 2) if is_last else images for images in views)
 
 
 def regions_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
@@ -543,7 +486,6 @@ def regions_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:
 
 @pipeline_def
 def _planned_pipeline(
-    manifest: Manifest,
     transform: Transform,
     decoders: Decoders,
     region: bool,
@@ -553,10 +495,10 @@ def _planned_pipeline(
     routes: Routes | None,
 ) -> tuple[DataNode, ...]:
     device = "cpu" if Pipeline.current().device_id is None else "gpu"
-    inputs = planned_inputs(manifest, transform, only_decodes, routes)
-    inputs = plan_nodes(manifest, inputs, planned, read_ahead)
+    inputs = planned_inputs(transform, only_decodes, routes)
+    inputs = plan_nodes(inputs, planned, read_ahead)
 
     if only_decodes:
         return region_graph(inputs, transform, decoders, region), inputs.number
 
-    return *image_graph(inputs, transform, decoders, region, device), inputs.ids
+    return *image_graph(inputs, transform, decoders, region, device), inputs.number

@@ -14,6 +14,7 @@ from dali_pipes.checks import check_choice, check_min, check_range
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.system.cpus import parse_cpus
+from dali_pipes.system.cuda import cuda_extra
 
 DECODE = ("auto", "region", "whole", "force_region")
 RESIZE = ("torch", "dali")
@@ -144,7 +145,9 @@ class DaliConfig(DaliOptions):
             GPU, and is slower (docs/pixels.md).
     """
 
-    reads_loose_images = True
+    name = "dali"
+    backend = "dali_pipes.backends.dali.backend:DaliBackend"
+    extra = cuda_extra()
 
     hw_decoder_load: float | None = option(None, check_range, 0, 1)  # type: ignore[assignment]
     engine_decoders: int | None = option(None, check_min, 1, 8)

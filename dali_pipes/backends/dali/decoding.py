@@ -76,7 +76,7 @@ class RegionFault:
 
     what: str  # the fault, with its source
     # whether these versions with these options have it
-    applies: Callable[[Versions, DaliOptions, Transform], bool]
+    applies: Callable[[Versions, DaliOptions], bool]
     way_out: "WayOut | None" = None  # what avoids it
     is_small: bool = False  # whether a few pixels are wrong, and others in each run
 
@@ -84,9 +84,7 @@ class RegionFault:
 FAULTS = (
     RegionFault(
         "regions fail or end the process (nvImageCodec issue 55)",
-        lambda versions, config, transform: (
-            versions.nvimgcodec == (0, 9, 0) or not any(versions.nvimgcodec)
-        ),
+        lambda versions, config: versions.nvimgcodec == (0, 9, 0) or not any(versions.nvimgcodec),
     ),
     # Seen on an H100 with nvImageCodec 0.8.0 and nvJPEG 12.4.0, in two 4:2:0 images 500 pixels
     # wide: the last column of the resized crop differed by up to 59 of 255 from one run to the next
@@ -95,7 +93,7 @@ FAULTS = (
         "the outermost pixel of an image's edge, in regions of chroma-subsampled JPEGs "
         "that touch it, is another one in each run "
         "while jpeg_fancy_upsampling is on and nvJPEG older than 13.2",
-        lambda versions, config, transform: (
+        lambda versions, config: (
             config.jpeg_fancy_upsampling
             and versions.nvimgcodec < GATED_SINCE
             and versions.nvjpeg < GATED_UNTIL_NVJPEG
@@ -107,7 +105,7 @@ FAULTS = (
         "regions of chroma-subsampled JPEGs are decoded on the CPU while "
         "jpeg_fancy_upsampling is on and nvJPEG older than 13.2 "
         "(nvImageCodec since 0.9, extensions/nvjpeg)",
-        lambda versions, config, transform: (
+        lambda versions, config: (
             config.jpeg_fancy_upsampling
             and versions.nvimgcodec >= GATED_SINCE
             and versions.nvjpeg < GATED_UNTIL_NVJPEG
@@ -131,7 +129,7 @@ class Decoding:
         )
 
 
-def choose(config: DaliOptions, transform: Transform, on_gpu: bool) -> Decoding:
+def choose(config: DaliOptions, on_gpu: bool) -> Decoding:
     """What `config.decode` means with the installed libraries.
 
     Raises:
@@ -143,7 +141,7 @@ def choose(config: DaliOptions, transform: Transform, on_gpu: bool) -> Decoding:
     if config.decode == "whole":
         return Decoding(False, "decode=whole")
 
-    versions, faults = installed_versions(), _known(config, transform)
+    versions, faults = installed_versions(), _known(config)
     known = "; ".join(fault.what for fault in faults)
 
     match config.decode:
@@ -164,7 +162,7 @@ def choose(config: DaliOptions, transform: Transform, on_gpu: bool) -> Decoding:
             )
         case "region" if faults:
             owner = type(config)
-            ways = [way.to_parts(owner) for way in ways_out(config, transform)]
+            ways = [way.to_parts(owner) for way in ways_out(config)]
             raise OptionError(
                 owner,
                 f"decode is region, but with {versions} {known}. Leave it at auto, or set ",
@@ -204,9 +202,9 @@ def output_dtype(transform: Transform, device: str) -> str:
     )
 
 
-def ways_out(config: DaliOptions, transform: Transform) -> list[WayOut]:
+def ways_out(config: DaliOptions) -> list[WayOut]:
     """Options to try if decoding on a GPU goes wrong with these options."""
-    faults = _known(config, transform)
+    faults = _known(config)
     if config.decode == "whole" or (config.decode == "auto" and faults):
         return [_WITHOUT_ENGINE] if config.engine_load else []
 
@@ -219,8 +217,8 @@ def ways_out(config: DaliOptions, transform: Transform) -> list[WayOut]:
     ]
 
 
-def _known(config: DaliOptions, transform: Transform) -> list[RegionFault]:
-    return [fault for fault in FAULTS if fault.applies(installed_versions(), config, transform)]
+def _known(config: DaliOptions) -> list[RegionFault]:
+    return [fault for fault in FAULTS if fault.applies(installed_versions(), config)]
 
 
 @lru_cache

@@ -7,7 +7,7 @@ arrays batch by batch.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +16,10 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dali_pipes.backends.common.read_ahead import ReadAhead
-from dali_pipes.backends.dali.augment import (
-    NUMBERED,
-    SlotInputs,
-    functions,
-    lacking,
-    left_to_torch,
-    ops_of_graph,
-    parameters,
-    posterize_masks,
-)
 from dali_pipes.backends.dali.graph import PlanInputs, TurnInputs, ViewInputs, WholeInputs
 from dali_pipes.backends.dali.routes import CPU, Routes
+from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.augment.operations import AFFINE, CODE, Slot, affine_matrices
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
@@ -63,7 +52,6 @@ class PlanInput:
 
 @do_not_convert  # DALI's conditionals support only a part of Python
 def plan_nodes(
-    manifest: Manifest,
     inputs: PlanInputs[PlanInput],
     planned: Iterator[PlannedBatch],
     read_ahead: ReadAhead | None,
@@ -77,7 +65,7 @@ def plan_nodes(
     every = [leaf for leaf in leaves if isinstance(leaf, PlanInput)]
 
     origin, *rest = fn.external_source(
-        source=_Feed(manifest, planned, read_ahead, every),
+        source=_Feed(planned, read_ahead, every),
         num_outputs=1 + len(every),
         batch=True,
         cycle="raise",
@@ -107,12 +95,11 @@ class _Feed:
 
     def __init__(
         self,
-        manifest: Manifest,
         planned: Iterator[PlannedBatch],
         read_ahead: ReadAhead | None,
         inputs: list[PlanInput],
     ):
-        self._manifest, self._planned, self._read_ahead = manifest, planned, read_ahead
+        self._planned, self._read_ahead = planned, read_ahead
         self._inputs = [(entry.array, types.to_numpy_type(entry.dtype)) for entry in inputs]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -122,7 +109,8 @@ class _Feed:
                 for planned, encoded in self._read_ahead(self._planned)
             )
         return (
-            (self._manifest.path_matrix(planned.ids), *self._arrays(planned))
+            # only a manifest has files of one image each
+            (cast(Manifest, planned.images).path_matrix(planned.ids), *self._arrays(planned))
             for planned in self._planned
         )
 
@@ -132,7 +120,6 @@ class _Feed:
 
 @do_not_convert
 def planned_inputs(
-    manifest: Manifest,
     transform: Transform,
     only_decodes: bool = False,
     routes: Routes | None = None,
@@ -142,33 +129,29 @@ def planned_inputs(
     `routes` says which decoder takes an image; None: there is one decoder.
     """
     is_upright = transform.exif == "apply"
-    inputs = _upright_inputs(manifest) if is_upright else _stored_inputs()
+    inputs = _upright_inputs() if is_upright else _stored_inputs()
     if routes:
-        inputs = _with_routes(inputs, manifest, routes)
+        inputs = _with_routes(inputs, routes)
+    # one for each sample, as all inputs are, though it is the batch's
+    number = PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned)))
+    inputs = replace(inputs, number=number)
     if only_decodes:
-        # one for each sample, as all inputs are, though it is the batch's
-        return replace(
-            inputs,
-            number=PlanInput(_T.INT64, 0, lambda planned: np.full(len(planned), id(planned))),
-        )
+        return inputs
 
     views = views_of(transform)
     is_part = len(views) > 1 and not transform.shares_resize
     each_view = [_view_inputs(number, view, is_part) for number, view in enumerate(views)]
     if transform.shares_resize:
         each_view[1:] = [replace(view, resize=None) for view in each_view[1:]]
-    ids = PlanInput(_T.INT64, 0, lambda planned: planned.ids)
-    return replace(inputs, ids=ids, views=each_view)
+    return replace(inputs, views=each_view)
 
 
-def _with_routes(
-    inputs: PlanInputs[PlanInput], manifest: Manifest, routes: Routes
-) -> PlanInputs[PlanInput]:
+def _with_routes(inputs: PlanInputs[PlanInput], routes: Routes) -> PlanInputs[PlanInput]:
     """The inputs, and which decoder takes each image."""
 
     @_once_a_batch
     def chosen(planned: PlannedBatch) -> NDArray[np.int8]:
-        return routes.choose(planned.images_in(manifest), planned.ids)
+        return routes.choose(planned.images, planned.ids)
 
     def is_for(route: int) -> PlanInput:
         return PlanInput(_T.BOOL, 0, lambda planned: chosen(planned) == route)
@@ -197,7 +180,7 @@ def _stored_inputs() -> PlanInputs[PlanInput]:
     )
 
 
-def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
+def _upright_inputs() -> PlanInputs[PlanInput]:
     """The inputs of the region graph, if the plan is made for upright pixels.
 
     They are the region in the stored image, and how it is turned.
@@ -205,7 +188,7 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
 
     def stored(planned: PlannedBatch) -> _StoredRegion:
         image, start, size = planned.source, planned.region[:, :2], planned.region[:, 2:]
-        orientations = planned.images_in(manifest).take_orientations(planned.ids)
+        orientations = planned.images.take_orientations(planned.ids)
         mirrored = np.stack(
             [np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1
         )
@@ -221,9 +204,7 @@ def _upright_inputs(manifest: Manifest) -> PlanInputs[PlanInput]:
         return PlanInput(
             dtype,
             0,
-            lambda planned: np.isin(
-                planned.images_in(manifest).take_orientations(planned.ids), orientations
-            ),
+            lambda planned: np.isin(planned.images.take_orientations(planned.ids), orientations),
         )
 
     turn = TurnInputs(
@@ -289,10 +270,6 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
 
     inputs: ViewInputs[PlanInput] = ViewInputs(
         flip=view_input(_T.INT32, 0, lambda view: view.geometry.flip),
-        slots=[
-            _slot_inputs(number, place, slot, transform)
-            for place, slot in enumerate(transform.augmenter.slots)
-        ],
     )
 
     before = getattr(transform, "before", [])
@@ -408,36 +385,3 @@ def _pad_inputs(
     pixels = PlanInput(_T.INT32, 1, lambda planned: drawn_of(planned).size)
     start = PlanInput(_T.INT32, 1, corner)
     return WholeInputs(interpolation, pixels, corner=start, fill=fill, extends=mode)
-
-
-def _slot_inputs(
-    number: int, place: int, slot: Slot, transform: Transform
-) -> SlotInputs[PlanInput]:
-    shape, slots = transform.shape, transform.augmenter.slots
-    leaves_some = bool(lacking(slots))
-
-    def draws_of(planned: PlannedBatch) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-        augmentation = planned.views[number].augmentation
-        ops = augmentation.ops
-        if leaves_some:
-            ops = np.where(left_to_torch(slots, ops), np.int8(CODE["Identity"]), ops)
-        return ops[:, place], augmentation.magnitudes[:, place]
-
-    def is_chosen(codes: list[int]) -> PlanInput:
-        return PlanInput(_T.BOOL, 0, lambda planned: np.isin(draws_of(planned)[0], codes))
-
-    ops = set(ops_of_graph(slot))
-    by_function = {function: is_chosen(codes) for function, codes in functions(slot).items()}
-    inputs: SlotInputs[PlanInput] = SlotInputs(slot, shape, transform.channels, by_function)
-
-    if ops & set(NUMBERED):
-        parameter = PlanInput(_T.FLOAT, 0, lambda planned: parameters(*draws_of(planned)))
-        inputs = replace(inputs, parameter=parameter)
-    if ops & set(AFFINE):
-        matrix = PlanInput(_T.FLOAT, 2, lambda planned: affine_matrices(*draws_of(planned), shape))
-        inputs = replace(inputs, matrix=matrix)
-    if "Posterize" in ops:
-        mask = PlanInput(_T.UINT8, 0, lambda planned: posterize_masks(*draws_of(planned)))
-        inputs = replace(inputs, mask=mask)
-
-    return inputs

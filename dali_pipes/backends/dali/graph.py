@@ -1,14 +1,15 @@
 """The image graph: from encoded bytes to regions, and on to finished pixels.
 
 All are plain functions of the plan's inputs and the device. `region_graph` checks the header,
-decodes and turns the image upright; `image_graph` slices, resizes, crops, flips,
-augments, normalizes and erases each view of it.
+decodes and turns the image upright; `image_graph` slices, resizes, crops, flips, normalizes and
+erases each view of it. Where a transform augments, the graph ends with bytes, and PyTorch goes on
+(pixels/finish.py).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,13 @@ from nvidia.dali import fn, math, types
 from nvidia.dali.data_node import DataNode
 from torch.utils._pytree import register_dataclass
 
-from dali_pipes.backends.dali.augment import Input, SlotInputs, augment
 from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.backends.dali.decoding import output_dtype, preallocation
 from dali_pipes.plan.transforms import Transform, views_of
 
+# An input of the graph: feed.py's `PlanInput`, which says how the plan gives it, or the node of the
+# graph that replaces it.
+Input = TypeVar("Input")
 _DTYPES = {
     "fp32": types.DALIDataType.FLOAT,
     "fp16": types.DALIDataType.FLOAT16,
@@ -58,9 +61,7 @@ class PlanInputs(Generic[Input]):
     # for each decoder that uses the JPEG engine whether it decodes the image, BOOL scalars
     engines: list[Input] = field(default_factory=list)
     on_cpu: Input | None = None  # whether the CPU decodes it, a BOOL scalar; None: it decodes none
-    ids: Input | None = None  # of the samples, INT64 scalars; None: not needed
-    # of the planned batch, as `InWork` has it, INT64 scalars; None: not needed
-    number: Input | None = None
+    number: Input | None = None  # of the planned batch, as `InWork` has it, INT64 scalars
     views: list["ViewInputs[Input]"] = field(default_factory=list)  # what is made of the region
     encoded: Input | None = None  # the image's encoded bytes
     # what makes a stored region upright; None: it is taken as stored
@@ -112,7 +113,6 @@ class ViewInputs(Generic[Input]):
     resize: Input | None = None  # height and width to resize to; None: the output size
     crop: Input | None = None  # top and left of the output in the resized image; None: all of it
     canvas: Input | None = None  # height and width of the output; None: those of the transform
-    slots: list[SlotInputs[Input]] = field(default_factory=list)  # the operations of augmentation
     # erased, erased_shape: the region set to zero, (y, x) and (height, width); None: there is none
     erased: Input | None = None
     erased_shape: Input | None = None
@@ -189,10 +189,9 @@ def _finished_graph(
         )
 
     flip: DataNode | int = 0 if inputs.flip is None else inputs.flip
-    # `normalize` flips left to right at no cost, but not top to bottom, and only after `augment`
-    if inputs.slots or inputs.vertical_flip is not None:
-        vertical = 0 if inputs.vertical_flip is None else inputs.vertical_flip
-        image, flip = augment(fn.flip(image, horizontal=flip, vertical=vertical), inputs.slots), 0
+    # `normalize` flips left to right at no cost, but not top to bottom
+    if inputs.vertical_flip is not None:
+        image, flip = fn.flip(image, horizontal=flip, vertical=inputs.vertical_flip), 0
 
     return erase(
         normalize(image, flip, transform, device), inputs, _DTYPES[output_dtype(transform, device)]
@@ -264,7 +263,7 @@ def region_graph(
 
 
 def gray(image: DataNode) -> DataNode:
-    """(height, width, 1) uint8 of (height, width, 3), as common/gray.py makes it, but for one color
+    """(height, width, 1) uint8 of (height, width, 3), as pixels/gray.py makes it, but for one color
     in 770, whose luma is nearly halfway between two numbers: DALI's weights have three decimals.
 
     fn.coord_transform has all of Pillow's numbers, and takes ten times as long on a CPU.

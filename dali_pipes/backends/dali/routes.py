@@ -112,7 +112,7 @@ class Routes:
 
     @property
     def mix(self) -> str:
-        """What decides about the bits of an image's pixels, for `Backend.engine_mix`."""
+        """What decides about the bits of an image's pixels, for `Description.pixels`."""
         parts = [f"{part.coded.decode()} from {_describe(part.size_from)}" for part in self.engine]
         return f"engine {', '.join(parts) or 'none'}, CPU below {_describe(self.cpu_below)}"
 

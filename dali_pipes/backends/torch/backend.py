@@ -4,8 +4,8 @@ The DataLoader's sampler yields planned batches instead of indices, so that each
 whole batch; `_Images` is the dataset.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
-from dali_pipes.backends.base import EVERYTHING, WIDE, Backend, DecodedBatch, Delivery
-from dali_pipes.backends.common import pillow, pixels, wide_pixels
-from dali_pipes.backends.common.dataloader import end_workers, start_workers
-from dali_pipes.backends.common.functions import Functions
-from dali_pipes.backends.common.in_work import InWork
-from dali_pipes.backends.common.transfer import Groups, finish_on_gpu
-from dali_pipes.backends.common.view_writer import ViewWriter
+from dali_pipes.backends.backend import Backend, Decoded, Description
+from dali_pipes.backends.in_work import InWork
+from dali_pipes.backends.needs import EVERYTHING, LOOSE, WIDE
+from dali_pipes.backends.pixels import tensors
+from dali_pipes.backends.pixels.decode import decode
+from dali_pipes.backends.pixels.finish import View, change_views, write_views
+from dali_pipes.backends.pixels.functions import say_functions
+from dali_pipes.backends.pixels.wide import decode_wide_pixels
 from dali_pipes.backends.torch.config import TorchConfig
+from dali_pipes.backends.torch.workers import end_workers, start_workers
+from dali_pipes.backends.transfer import Groups, to_gpu
 from dali_pipes.data.image_files.jpeg import decoder_of
+from dali_pipes.data.loose_images import NO_IMAGES, LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.errors import ConfigError, Mention, OptionError
@@ -32,8 +36,7 @@ from dali_pipes.system.traces import span
 from dali_pipes.system.workers import leave_signals_to_the_main_process
 
 NumberedBatch = tuple[int, PlannedBatch]  # a planned batch after its number in `InWork`
-# the number of the planned batch, groups of images, their erased regions
-WorkerResult = tuple[int, Groups, Groups]
+WorkerResult = tuple[int, Groups]  # the number of the planned batch, groups of images
 
 _SAID = {"pil": "Pillow", "torchvision": "torchvision", "torchcodec": "TorchCodec"}
 
@@ -41,27 +44,28 @@ _SAID = {"pil": "Pillow", "torchvision": "torchvision", "torchcodec": "TorchCode
 class TorchBackend(Backend):
     """Carries out a plan with a DataLoader; every worker makes whole batches."""
 
-    _config: TorchConfig
-    carries_out = EVERYTHING | {WIDE}
+    config: TorchConfig
+    makes = EVERYTHING | {WIDE, LOOSE}
 
-    def _prepare(self) -> None:
-        config = self._config
+    def prepare(self) -> None:
+        config = self.config
         # functions of normalized images run in the workers too, and wide images are no bytes
         in_worker = (
             not config.sends_bytes
-            or self._manifest.has_wide
+            or self.job.images.has_wide
             or any(
                 policy.where == "normalized"
-                for view in views_of(self._transform)
+                for view in views_of(self.job.transform)
                 for policy in view.augmenter.functions
             )
         )
-        self._normalizer = None if in_worker else pixels.Normalizer(self._transform)
+        _check_decoder(config.decoder)
+        self._views = [] if in_worker else list(map(View, views_of(self.job.transform)))
         workers = self._workers = config.num_workers or 0
 
         # creates the path arrays before the workers are forked, so that all share one copy
-        self._manifest.extent(0)
-        self._images = _Images(self._manifest, self._transform, config.decoder, in_worker)
+        self.job.images.extent(0)
+        self._images = _Images(self.job.images, self.job.transform, config.decoder, not in_worker)
         self._sampler = _PlanSampler()
         self._iterator: Any = None
 
@@ -76,27 +80,28 @@ class TorchBackend(Backend):
             sampler=self._sampler,
             batch_size=None,
             num_workers=workers,
-            pin_memory=config.pin_memory and self._device.type == "cuda",
+            pin_memory=config.pin_memory and self.job.device.type == "cuda",
             worker_init_fn=leave_signals_to_the_main_process if workers else None,
             # a separate one, so that the model's random numbers do not depend on the loader
             generator=torch.Generator("cpu"),
             **options,
         )
 
-    def explain(self) -> str:
+    def describe(self) -> Description:
         workers = f"in {self._workers} processes" if self._workers else "in this process"
-        decoder = _SAID[self._config.decoder]
-        wide = "; Pillow decodes and resizes those of 16 bits" if self._manifest.has_wide else ""
-        return (
+        decoder = _SAID[self.config.decoder]
+        wide = "; Pillow decodes and resizes those of 16 bits" if self.job.images.has_wide else ""
+        text = (
             f"PyTorch's DataLoader with {decoder} decodes whole images on the CPU, {workers}{wide}"
         )
+        return Description(text + say_functions(self.job.transform, torch.device("cpu")))
 
-    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Decoded]:
         if self._loader is None:
             raise RuntimeError("the loader is closed")
 
         in_work = InWork(planned)
-        self._sampler.numbered = ((id(batch), batch) for batch in in_work)
+        self._sampler.numbered = ((id(batch), self._for_worker(batch)) for batch in in_work)
 
         # persistent workers serve the new iterator; others would go on with the old one
         if not self._loader.persistent_workers:
@@ -104,25 +109,21 @@ class TorchBackend(Backend):
 
         self._iterator = start_workers(self._loader)
 
-        decoded = (
-            (in_work.take(number), groups, erased) for number, groups, erased in self._iterator
-        )
-        if self._device.type == "cuda":
-            with_ids = (
-                (planned, groups, torch.from_numpy(planned.ids), erased)
-                for planned, groups, erased in decoded
-            )
-            return finish_on_gpu(with_ids, self._device, self._finish)
-        return (
-            (planned, self._to_batch(planned, groups, erased))
-            for planned, groups, erased in decoded
-        )
+        decoded = (Decoded(in_work.take(number), groups) for number, groups in self._iterator)
+        if self.job.device.type == "cuda":
+            return to_gpu(decoded, self.job.device, self._normalize)
+        return map(self._normalize, decoded)
 
-    def _to_batch(self, planned: PlannedBatch, groups: Groups, erased: Groups) -> DecodedBatch:
-        return DecodedBatch.of(self._finish(groups, erased), torch.from_numpy(planned.ids))
+    def _for_worker(self, planned: PlannedBatch) -> PlannedBatch:
+        """The batch without the job's images, which each worker has and which are not sent with
+        every one.
+        """
+        is_own = planned.images is self.job.images
+        return replace(planned, images=NO_IMAGES) if is_own else planned
 
-    def _finish(self, groups: Groups, erased: Groups) -> Groups:
-        return tuple(map(self._normalizer, groups, erased)) if self._normalizer else tuple(groups)
+    def _normalize(self, batch: Decoded) -> Decoded:
+        """A batch of which the workers have sent bytes, normalized; any other as it is."""
+        return change_views(batch, self._views, View.normalize) if self._views else batch
 
     def close(self) -> None:
         self._end_workers()
@@ -133,8 +134,8 @@ class TorchBackend(Backend):
     def memory_needs(
         cls, config: TorchConfig, transform: Transform, batch_size: int, sizes: NDArray[np.int64]
     ) -> Iterator[Need]:
-        text, count = pixels.pixels_of(transform, batch_size)
-        batch = count * (1 if config.sends_bytes else pixels.DTYPE_BYTES[transform.dtype])
+        text, count = tensors.pixels_of(transform, batch_size)
+        batch = count * (1 if config.sends_bytes else tensors.DTYPE_BYTES[transform.dtype])
         if ahead := config.concurrency.ahead:
             what = f"{ahead} batches {text} of {config.num_workers} workers"
             yield Need(what, "shm", ahead * batch, "batch_size, num_workers or prefetch_factor")
@@ -155,57 +156,48 @@ class _PlanSampler(Sampler[NumberedBatch]):
 
 
 class _Images(Dataset[WorkerResult]):
-    def __init__(self, manifest: Manifest, transform: Transform, decoder: str, normalize: bool):
-        self._manifest, self._transforms = manifest, views_of(transform)
-        self._functions = list(map(Functions, self._transforms))
-        self._decode, self.reader, self._normalize = _decoder(decoder), Reader(), normalize
+    """Makes planned batches; with `only_bytes` up to the normalization."""
+
+    def __init__(
+        self,
+        images: Manifest | LooseImages,
+        transform: Transform,
+        decoder: str,
+        only_bytes: bool,
+    ):
+        self._own_images, self._decoder, self.reader = images, decoder, Reader()
+        self._views = [View(view, only_bytes) for view in views_of(transform)]
         self._upright, self._channels = transform.exif == "apply", transform.channels
-        self._dtype = pixels.TORCH_DTYPES[transform.dtype] if normalize else torch.uint8
+        self._dtype = torch.uint8 if only_bytes else tensors.TORCH_DTYPES[transform.dtype]
         # what is normalized elsewhere keeps the layout of decoded pixels, without a transposition
-        self._memory_format = (
-            transform.memory_format if normalize or transform.dtype == "uint8" else "channels_last"
-        )
+        keeps_layout = only_bytes and transform.dtype != "uint8"
+        self._memory_format = "channels_last" if keeps_layout else transform.memory_format
 
     def __getitem__(self, numbered: NumberedBatch) -> WorkerResult:
         number, planned = numbered
-        images_by_id = planned.images_in(self._manifest)
+        images = planned.images if len(planned.images) else self._own_images
         n, form = len(planned), (self._dtype, self._memory_format, _memory)
         groups = tuple(
-            pixels.empty_images(n * len(views), self._channels, views[0].shape, *form)
+            tensors.empty_images(n * len(views), self._channels, views[0].shape, *form)
             for views in planned.groups
         )
-        outs = [out for images in groups for out in torch.split(images, n)]
-        views = list(map(ViewWriter, self._transforms, self._functions, planned.views, outs))
-        orientations = (
-            images_by_id.take_orientations(planned.ids).tolist() if self._upright else [1] * n
-        )
-
-        wide = images_by_id.take_wide(planned.ids) if images_by_id.has_wide else [False] * n
+        outs = [out for group in groups for out in torch.split(group, n)]
+        turns = images.take_orientations(planned.ids).tolist() if self._upright else [1] * n
+        are_wide = images.take_wide(planned.ids) if images.has_wide else [False] * n
 
         # image by image: each is read and decoded once, for all of its views
         for at, sample_id in enumerate(planned.ids):
-            extent = images_by_id.extent(sample_id)
+            extent = images.extent(sample_id)
             encoded = self.reader.read(extent)
+            of_image = encoded, str(extent), planned.source[at], turns[at], self._channels
             with span("decode"):
-                decode = wide_pixels.read if wide[at] else self._decode
-                decoded = decode(
-                    encoded,
-                    str(extent),
-                    [view.decode_request(at) for view in views],
-                    orientations[at],
+                pixels = (
+                    decode_wide_pixels(*of_image)
+                    if are_wide[at]
+                    else decode(self._decoder, *of_image)
                 )
-                for view, image in zip(views, decoded, strict=True):
-                    view.write(at, image)
-
-        erased = tuple(
-            pixels.join_erased([view.augmentation.erased for view in views])
-            for views in planned.groups
-        )
-
-        if self._normalize:
-            for images, regions in zip(groups, erased, strict=True):
-                pixels.erase(images, regions)
-        return number, groups, erased
+                write_views(pixels, self._views, planned, at, outs)
+        return number, groups
 
 
 def _memory(count: int) -> torch.Tensor:
@@ -219,21 +211,16 @@ def _memory(count: int) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
 
 
-def _decoder(decoder: str) -> Callable[..., Iterator[np.ndarray]]:
-    """The function that decodes an image; torchvision is imported only if it is used.
-
-    torchvision takes longer to import than PyTorch.
+def _check_decoder(decoder: str) -> None:
+    """Imports the decoder in this process, and not first in a worker.
 
     Raises:
-        OptionError: the decoder is not installed.
+        OptionError: it is not installed.
     """
     if decoder == "pil":
-        return pillow.read
-    from dali_pipes.backends.common import jpeg_decode
-
+        return
     try:
-        decoder_of(decoder)  # in this process, and not first in a worker
+        decoder_of(decoder)
     except ConfigError as error:
         instead = ", or take ", Mention(TorchConfig, "decoder", "pil")
         raise OptionError(TorchConfig, f"decoder is {decoder}, but {error}", *instead) from None
-    return partial(jpeg_decode.read, decoder)

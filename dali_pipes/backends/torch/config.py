@@ -29,7 +29,8 @@ class TorchConfig(LoaderConfig):
             normalizes where the batch arrives; "auto" is "device" if that is a GPU.
     """
 
-    reads_loose_images = True
+    name = "torch"
+    backend = "dali_pipes.backends.torch.backend:TorchBackend"
 
     decoder: str = option("pil", check_choice, ("pil", "torchvision", "torchcodec", "auto"))
     num_workers: int | None = option(None, check_min, 0, MAX_COUNT)

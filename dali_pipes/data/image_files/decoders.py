@@ -1,8 +1,7 @@
 """Decodes a whole image with the decoders of all CPU loaders and compares their pixels, for `scan
 verify=full`: `find_refusal` returns which decoder refuses it or decodes it differently.
 
-docs/inputs.md lists the kinds of files on which decoders differ. TensorFlow is not asked: it judged
-each of them as torchvision does.
+docs/inputs.md lists the kinds of files on which decoders differ.
 """
 
 import io

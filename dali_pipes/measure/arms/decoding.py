@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.checks import check_choice
 from dali_pipes.options import option
+from dali_pipes.system.cuda import cuda_extra
 
 
 @dataclass(kw_only=True, slots=True)
@@ -18,6 +19,10 @@ class DecodingConfig(DaliOptions):
             are copied.
         resize: "torch", to which DALI hands the regions; here nobody resizes them.
     """
+
+    name = "decoding"
+    backend = "dali_pipes.measure.arms.decoding_backend:DecodingBackend"
+    extra = cuda_extra()
 
     device: str = option("cpu", check_choice, ("cpu",))
     decode: str = option("region", check_choice, ("region", "whole"))

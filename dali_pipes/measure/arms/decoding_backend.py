@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from nvidia.dali import Pipeline
 
-from dali_pipes.backends.base import EVERYTHING, Delivery
-from dali_pipes.backends.common.in_work import InWork
+from dali_pipes.backends.backend import Decoded, Description
 from dali_pipes.backends.dali.backend import DaliBackend, regions_of
+from dali_pipes.backends.in_work import InWork
 from dali_pipes.measure.arms.noise import Noise
 
 
@@ -16,20 +16,17 @@ class DecodingBackend(DaliBackend):
     No loader that decodes these images on the CPU can do with less.
     """
 
-    carries_out = EVERYTHING
+    def prepare(self) -> None:
+        super().prepare()
+        self._noise = Noise(self.job.transform, self.job.batch_size, self.job.device)
 
-    def _prepare(self) -> None:
-        super()._prepare()
-        self._noise = Noise(self._transform, self._batch_size, self._device)
-
-    def explain(self) -> str:
-        return (
+    def describe(self) -> Description:
+        return Description(
             f"DALI on the CPU decodes {self.decoding}; the images are dropped, and the batches "
             "are constant"
         )
 
-    def _finish_regions(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Delivery]:
+    def _finish_regions(self, pipeline: Pipeline, in_work: InWork) -> Iterator[Decoded]:
         # the regions are decoded when they arrive, and are dropped here
         for number, _ in regions_of(pipeline):
-            planned = in_work.take(number)
-            yield planned, self._noise.of(planned)
+            yield self._noise.of(in_work.take(number))

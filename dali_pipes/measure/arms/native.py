@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.checks import check_choice
 from dali_pipes.options import option
+from dali_pipes.system.cuda import cuda_extra
 
 
 @dataclass(kw_only=True, slots=True)
@@ -19,6 +20,10 @@ class DaliNativeConfig(DaliOptions):
     Attributes:
         resize: "dali", since its graph makes the images.
     """
+
+    name = "dali_native"
+    backend = "dali_pipes.measure.arms.native_loader:NativeLoader"
+    extra = cuda_extra()
 
     jpeg_fancy_upsampling: bool = False
     resize: str = option("dali", check_choice, ("dali",))

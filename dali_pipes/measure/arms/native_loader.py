@@ -11,12 +11,13 @@ import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.base import Batch, DecodedBatch
-from dali_pipes.backends.common.in_work import InWork
-from dali_pipes.backends.common.transfer import copy_to
+from dali_pipes.backends.backend import Decoded, Description, Job
+from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.graph import filter_of, gray, normalize
+from dali_pipes.backends.in_work import InWork
+from dali_pipes.backends.transfer import Groups, copy_to
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, Mention
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
@@ -33,21 +34,20 @@ class NativeLoader(UnplannedLoader):
         super().__init__(len(manifest), batch_size)
         config, self._device = config.on_cores(), arrival_device(config)
         self._manifest = manifest
-        self._backend = DaliNativeBackend(manifest, transform, config, batch_size, self._device)
+        job = Job(transform, manifest, batch_size, self._device)
+        self._backend = DaliNativeBackend(job, config)
 
     @property
     def decodes(self) -> str:
-        return self._backend.explain()
+        return self._backend.describe().text
 
     def _batches(self) -> Iterator[Batch]:
         # no planned batches go in; the reader shuffles and repeats without end
-        for _, batch in self._backend.stream(iter(())):
-            labels = self._manifest.take_labels(batch.ids.cpu().numpy())
-            yield Batch(
-                batch.images,
-                copy_to(self._device, torch.from_numpy(np.ascontiguousarray(labels))),
-                batch.ids.to(self._device, non_blocking=True),
-            )
+        for batch in self._backend.stream(iter(())):
+            ids = batch.planned.ids
+            labels = np.ascontiguousarray(self._manifest.take_labels(ids))
+            numbers = [copy_to(self._device, torch.from_numpy(each)) for each in (labels, ids)]
+            yield Batch(batch.images, numbers[0], numbers[1])
 
     def close(self) -> None:
         self._backend.close()
@@ -59,50 +59,48 @@ class DaliNativeBackend(DaliBackend):
     Its batches belong to no planned ones.
     """
 
-    carries_out = frozenset({"antialias", "channels"})
+    makes = frozenset({"antialias", "channels"})
 
-    def _prepare(self) -> None:
-        self._refuse_views()
-        owner, planned = type(self._config), Mention(DaliConfig)
-        if not isinstance(self._transform, TrainTransform):
+    def prepare(self) -> None:
+        owner, planned = type(self.config), Mention(DaliConfig)
+        # the views of ViewsTransform, which extends it, are not what this graph makes
+        if type(self.job.transform) is not TrainTransform:
             raise ChoiceError(
                 owner, "supports only ", Mention(TrainTransform), "; use ", planned, " for others"
             )
-        if (
-            self._transform.augmenter.policies
-            or self._transform.sizes
-            or self._transform.vertical_flip
-        ):
-            raise ChoiceError(
-                owner, "supports neither augment nor sizes nor vertical_flip; use ", planned
-            )
+        if self.job.transform.sizes or self.job.transform.vertical_flip:
+            raise ChoiceError(owner, "supports neither sizes nor vertical_flip; use ", planned)
 
         # boxes and masks move with the plan's crop, which this graph does not take
-        if self._manifest.has_target("boxes") or self._manifest.has_target("mask"):
+        if self.job.images.has_target("boxes") or self.job.images.has_target("mask"):
             raise ChoiceError(
                 owner,
                 "draws its crops itself, so boxes and masks cannot follow them; use ",
                 planned,
             )
-        if not self._manifest.whole_files:
+        if not self.job.images.whole_files:
             raise ChoiceError(
                 owner,
                 "reads files of one image each, and these images are in shards; use ",
                 planned,
             )
 
-        super()._prepare()
+        super().prepare()
 
-    def explain(self) -> str:
-        return f"{super().explain()}; by DALI's own reader and random crop, outside the plan"
+    def describe(self) -> Description:
+        described = super().describe()
+        how = "by DALI's own reader and random crop, outside the plan"
+        return described._replace(text=f"{described.text}; {how}")
 
-    def _with_plan(self, batch: DecodedBatch, in_work: InWork) -> Any:
-        return None, batch
+    def _pair(self, groups: Groups, last: torch.Tensor, in_work: InWork) -> Decoded:
+        # a planned batch of these ids, of which only they are asked for
+        ids = last.flatten().long().numpy()
+        return Decoded(PlannedBatch(0, 0, ids, (), self.job.images), groups)
 
     def pipeline(self, planned: Iterator[PlannedBatch], **options: Any) -> Pipeline:
         return _native_pipeline(
-            self._manifest,
-            self._transform,
+            self.job.images,
+            self.job.transform,
             self._decoder,
             self.decoding.region,
             **self._settings,

@@ -2,9 +2,8 @@
 
 import torch
 
-from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.pixels import MEMORY_FORMATS, TORCH_DTYPES
-from dali_pipes.backends.common.transfer import ids_on
+from dali_pipes.backends.backend import Decoded
+from dali_pipes.backends.pixels.tensors import MEMORY_FORMATS, TORCH_DTYPES
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 
@@ -13,20 +12,19 @@ class Noise:
     """Batches of the transform's views, dtype and memory format, always of the same noise."""
 
     def __init__(self, transform: Transform, batch_size: int, device: torch.device):
-        self._device = device
         self._groups = [
             _noise(group[0], batch_size * len(group), device) for group in transform.groups
         ]
 
-    def of(self, planned: PlannedBatch) -> DecodedBatch:
+    def of(self, planned: PlannedBatch) -> Decoded:
         """Returns the batch for a planned one: as many images of its sizes, cut out of noise."""
         # a progressive transform has smaller images in some epochs
         parts = zip(self._groups, planned.groups, strict=True)
-        groups = [
+        groups = tuple(
             images[: len(planned) * len(views), :, : views[0].shape[0], : views[0].shape[1]]
             for images, views in parts
-        ]
-        return DecodedBatch.of(groups, ids_on(self._device, planned))
+        )
+        return Decoded(planned, groups)
 
 
 def _noise(transform: Transform, count: int, device: torch.device) -> torch.Tensor:

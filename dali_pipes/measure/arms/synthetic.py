@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dali_pipes.backends.base import EVERYTHING, Backend, Delivery
+from dali_pipes.backends.backend import Backend, Decoded, Description
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.needs import EVERYTHING, WIDE
 from dali_pipes.measure.arms.noise import Noise
 from dali_pipes.plan.plan import PlannedBatch
 
@@ -15,17 +16,20 @@ class SyntheticConfig(LoaderConfig):
     no loader can exceed.
     """
 
+    name = "synthetic"
+    backend = "dali_pipes.measure.arms.synthetic:SyntheticBackend"
+
 
 class SyntheticBackend(Backend):
     """The upper bound: a plan without reading a file. Only the ids change from batch to batch."""
 
-    carries_out = EVERYTHING  # the form of its images is the same with and without
+    makes = EVERYTHING | {WIDE}  # the form of its images is the same with and without
 
-    def _prepare(self) -> None:
-        self._noise = Noise(self._transform, self._batch_size, self._device)
+    def prepare(self) -> None:
+        self._noise = Noise(self.job.transform, self.job.batch_size, self.job.device)
 
-    def explain(self) -> str:
-        return "constant images; nothing is decoded"
+    def describe(self) -> Description:
+        return Description("constant images; nothing is decoded")
 
-    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Delivery]:
-        return ((batch, self._noise.of(batch)) for batch in planned)
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Decoded]:
+        return map(self._noise.of, planned)

@@ -7,7 +7,7 @@ from typing import Self
 
 import torch
 
-from dali_pipes.backends.base import Batch, DecodedBatch
+from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import OptionError
 from dali_pipes.system.cuda import why_no_gpu
@@ -21,7 +21,7 @@ class UnplannedLoader(ABC):
 
     def __init__(self, images: int, batch_size: int):
         self._count, self._step = -(-images // batch_size), 0
-        self._stream: Iterator[Batch | DecodedBatch] | None = None
+        self._stream: Iterator[Batch] | None = None
 
     @property
     @abstractmethod
@@ -29,7 +29,7 @@ class UnplannedLoader(ABC):
         """How images are decoded and why, in one line."""
 
     @abstractmethod
-    def _batches(self) -> Iterator[Batch | DecodedBatch]:
+    def _batches(self) -> Iterator[Batch]:
         """Yields batches without end."""
 
     @abstractmethod
@@ -45,7 +45,7 @@ class UnplannedLoader(ABC):
         """Batches of one epoch."""
         return self._count
 
-    def __iter__(self) -> Iterator[Batch | DecodedBatch]:
+    def __iter__(self) -> Iterator[Batch]:
         # the stream has no epochs: the next one begins where this one ends
         stream = self._stream = self._stream or self._batches()
         self._step = 0

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dali_pipes.backends.base import DecodedBatch
-from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
+from dali_pipes.backends.torch.workers import end_workers
 from dali_pipes.checks import check_min
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
@@ -29,6 +29,9 @@ class DataLoaderConfig(LoaderConfig):
         num_workers: those it has.
     """
 
+    name = "dataloader"
+    backend = "dali_pipes.measure.arms.users_dataloader:UsersLoader"
+
     function: str = ""
     num_workers: int = option(0, check_min, 0, MAX_COUNT)
 
@@ -39,7 +42,7 @@ class DataLoaderConfig(LoaderConfig):
 
 class UsersLoader(UnplannedLoader):
     """The images of the DataLoader that a function makes, epoch after epoch. The transform is the
-    DataLoader's own. The samples are not known, so all ids are 0.
+    DataLoader's own. The samples are not known, so all ids and labels are 0.
     """
 
     def __init__(
@@ -56,14 +59,14 @@ class UsersLoader(UnplannedLoader):
     def decodes(self) -> str:
         return self._decodes
 
-    def _batches(self) -> Iterator[DecodedBatch]:
+    def _batches(self) -> Iterator[Batch]:
         # `close` ends the workers of the iterator that is in use
         while True:
             self._iterator = iter(self._loader)
             for batch in self._iterator:
                 images = _images_of(batch).to(self._device, non_blocking=True)
                 ids = torch.zeros(len(images), dtype=torch.int64, device=self._device)
-                yield DecodedBatch(images, ids)
+                yield Batch(images, ids, ids)
 
     def close(self) -> None:
         end_workers(self._iterator)

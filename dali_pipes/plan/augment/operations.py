@@ -116,7 +116,9 @@ class Augmentation:
         return Augmentation(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
-def affine_matrices(ops: Codes, magnitudes: Numbers, shape: tuple[int, int]) -> NDArray[np.float64]:
+def affine_matrices(
+    ops: Codes, magnitudes: NDArray[np.floating], shape: tuple[int, int]
+) -> NDArray[np.float64]:
     """(N, 2, 3) matrices from pixels of the result to pixels of the source.
 
     (0, 0) is the corner of the first pixel. As in torchvision, shears leave the top left corner in

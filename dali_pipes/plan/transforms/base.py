@@ -37,7 +37,7 @@ from dali_pipes.plan.whole.base import DrawnStep, fill_of
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest-exact")
-# the names that PyTorch and TensorFlow have for them
+# PyTorch's names for them
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "uint8": "uint8"}
 CHANNELS = (3, 1)  # red, green and blue; gray
 RANDOM = "random"  # the interpolation of a random transform: one of the first two for each image
@@ -287,9 +287,9 @@ class Transform(Options, ABC):
         """Further operations on the pixels."""
         return Augmenter(getattr(self, "augment", []))
 
-    def without_functions(self) -> Self:
-        """The same up to the functions of the user's in `augment`: uint8 images, which these
-        functions, the normalization and RandomErasing still have to change.
+    def without_augmentation(self) -> Self:
+        """The same up to `augment`: uint8 images that are cropped, resized and flipped, and that
+        `augment` and the normalization still have to change.
         """
         return replace(self, dtype="uint8")
 
@@ -458,8 +458,8 @@ class RandomTransform(Transform):
         """Whether any image may be flipped or augmented."""
         return bool(self.flip or self.vertical_flip or self.augment)
 
-    def without_functions(self) -> Self:
-        return replace(self, dtype="uint8", augment=self.augmenter.operations)
+    def without_augmentation(self) -> Self:
+        return replace(self, dtype="uint8", augment=[])
 
     def flips(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         """(2, N) which images are flipped left to right and top to bottom.

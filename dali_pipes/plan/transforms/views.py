@@ -121,14 +121,10 @@ class ViewsTransform(TrainTransform):
         """The augmenter of the first view."""
         return self.groups[0][0].augmenter
 
-    def without_functions(self) -> Self:
-        # each view as it is, since those without `augment` take the shared one
+    def without_augmentation(self) -> Self:
         views = {
-            name: [
-                options | {"augment": view.augmenter.operations}
-                for options, view in zip(listed, group, strict=True)
-            ]
-            for (name, listed), group in zip(self.views.items(), self.groups, strict=True)
+            name: [options | {"augment": []} for options in listed]
+            for name, listed in self.views.items()
         }
         return replace(self, dtype="uint8", augment=[], views=views)
 

@@ -2,7 +2,7 @@
 
 The plan draws them: a row of `STEPS` is a step by its name in the option `before` of a transform.
 `check_steps` reads that option, and `draw_steps` draws for all of its steps. Every backend that
-takes part carries them out with the same function (backends/common/whole_image.py), which does
+takes part carries them out with the same function (backends/pixels/whole.py), which does
 what torchvision does with a PIL image. An `Augment` is a function of the user's.
 """
 

@@ -25,7 +25,6 @@ from dali_pipes.measure.wording import (
     notes,
     same_work,
 )
-from dali_pipes.measure.workload import kind_of
 from dali_pipes.tools.benchmark.charts import per_trial, ratios
 from dali_pipes.tools.drawing.page import picture, render
 
@@ -184,7 +183,7 @@ def _compared(result: Result) -> list[str]:
 
 
 def _makes_images(result: Result, arm: str) -> bool:
-    return makes_images(kind_of(result["work"]["loaders"][arm]))
+    return makes_images(result["work"]["loaders"][arm]["kind"])
 
 
 def _samples(result: Result, folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -14,7 +14,6 @@ from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.backends.dali.decoding import ways_out
 from dali_pipes.data.demo import draw_image
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.child import ChildError
 from dali_pipes.tools.doctor.decoding_check import ComparedDecoding, check_decoding
 from dali_pipes.tools.doctor.decoding_compare import CLOSE, FAR
@@ -158,8 +157,5 @@ def judge_decoding(found: ComparedDecoding, loader: DaliOptions) -> Finding:
 
 
 def remedy(loader: DaliOptions) -> str:
-    ways = [
-        f"loader.{way.option}={str(way.value).lower()}{way.cost}"
-        for way in ways_out(loader, TrainTransform())
-    ]
+    ways = [f"loader.{way.option}={str(way.value).lower()}{way.cost}" for way in ways_out(loader)]
     return ", or ".join([*ways, "loader=dali_cpu, which needs no GPU"])

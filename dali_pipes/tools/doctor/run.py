@@ -35,9 +35,7 @@ from dali_pipes.tools.doctor.report import (
 from dali_pipes.tools.doctor.software import installed
 
 CHILD = "dali_pipes.tools.doctor"  # its functions run in a separate process
-DALI_NEEDS_IT = (
-    f"loader=dali needs it: {install_cuda()}. The loaders torch and tfdata work without it"
-)
+DALI_NEEDS_IT = f"loader=dali needs it: {install_cuda()}. The loader torch works without it"
 ON_GPU_ONLY = f"only checks and kernels on the GPU need it: {install_cuda()}"
 BROKEN_DRIVER = f"the driver or the GPU is broken: dmesg, nvidia-smi -q. {CPU_LOADERS}"
 WITHOUT_ENGINES = "DALI can do without: loader.hw_decoder_load=0"

@@ -14,7 +14,6 @@ import torch
 
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.dali.decoding import choose
-from dali_pipes.plan.transforms import TrainTransform
 from dali_pipes.system.cuda import install_cuda
 from dali_pipes.tools.doctor.images import difference, judge, make_jpeg
 from dali_pipes.tools.doctor.report import SETUP, Finding, failed, ok, warning
@@ -160,7 +159,7 @@ def nvimagecodec() -> Finding:
             SETUP,
         )
 
-    auto = f"decode=auto takes {choose(DaliConfig(), TrainTransform(), on_gpu=True)}"
+    auto = f"decode=auto takes {choose(DaliConfig(), on_gpu=True)}"
     if not torch.cuda.is_available():
         return ok(f"{version} reads headers; it decodes on a GPU only; {auto}")
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn, optim
 
-from dali_pipes.backends.base import BatchTransform
+from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig

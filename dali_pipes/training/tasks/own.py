@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from dali_pipes.backends.base import Batch
+from dali_pipes.backends.batch import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.functions import import_function

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import tensorflow as tf
 import torch
+from dali_pipes.backends.common.pixels import to_steps
 from PIL import Image, JpegImagePlugin
 
 import dali_pipes as dp
-from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.measure.agreement import difference
 from dali_pipes.system.provenance import provenance
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from dali_pipes.backends.common.pixels import to_steps
 
 import dali_pipes as dp
-from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.data.images import repeat_epoch, warm_page_cache
 from dali_pipes.measure.agreement import difference
 from dali_pipes.measure.stats import paired_ratio

@@ -15,9 +15,9 @@ import json
 from pathlib import Path
 
 import torch
+from dali_pipes.backends.common.pixels import to_steps
 
 import dali_pipes as dp
-from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.measure.agreement import difference
 
 TRANSFORM = dp.TrainTransform(size=64, dtype="uint8")

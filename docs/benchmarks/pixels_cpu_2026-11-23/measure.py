@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from dali_pipes.backends.common.pixels import to_steps
 
 import dali_pipes as dp
-from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.measure.agreement import difference
 from dali_pipes.system.provenance import provenance
 

@@ -15,14 +15,13 @@ from make_shards import tar_shards
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.common.read_ahead import ReadAhead
+from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.data.reader import Reader
 
 CONFIGS = {
     "dali": dp.DaliConfig(device="cpu", num_threads=2, read_threads=3),
     "torch": dp.TorchConfig(num_workers=2),
     "torch_no_workers": dp.TorchConfig(num_workers=0, decoder="torchvision"),
-    "tfdata": dp.TfDataConfig(num_threads=2),
 }
 every_backend = pytest.mark.parametrize("name", CONFIGS)
 
@@ -171,7 +170,7 @@ def test_an_error_that_passes_blames_no_image_and_ends_no_run(scanned, monkeypat
 
 def test_a_bounded_number_of_batches_is_read_ahead(scanned):
     plan, taken = dp.Plan(scanned, dp.TrainTransform(size=32), 4, last_batch="partial"), []
-    ahead = ReadAhead(scanned, 2, 3)
+    ahead = ReadAhead(2, 3)
     batches = ahead(rows for rows in plan.iter_from() if taken.append(rows) is None)
     for number in range(5):
         rows, encoded = next(batches)
@@ -192,7 +191,7 @@ def test_an_error_names_the_images_of_its_own_stream_alone(scanned, monkeypatch)
         yield from batches
         raise ValueError("cannot be decoded")
 
-    ahead = ReadAhead(scanned, 2, 3)
+    ahead = ReadAhead(2, 3)
     plan = dp.Plan(scanned, dp.TrainTransform(size=32), 4, last_batch="partial")
     notes = []
     for batches in (1, 2):

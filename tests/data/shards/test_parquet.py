@@ -23,7 +23,7 @@ FILES, NAMES = (
     Path(__file__).with_name("files"),
     ["images-00000-of-00002.parquet", "images-00001-of-00002.parquet"],
 )
-CONFIGS = [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()]
+CONFIGS = [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2)]
 
 
 pytestmark = pytest.mark.usefixtures("cache")

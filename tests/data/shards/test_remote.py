@@ -59,7 +59,7 @@ def read(url, stamp):
 @pytest.mark.few
 @pytest.mark.parametrize(
     "config",
-    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2), dp.TfDataConfig()],
+    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=2)],
     ids=str,
 )
 def test_the_same_samples_and_pixels_as_from_the_folder(manifest, store, cache, config):

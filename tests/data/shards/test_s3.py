@@ -80,7 +80,6 @@ def test_the_manifest_is_that_of_the_folder(manifest, far):
     [
         pytest.param(dp.DaliConfig(device="cpu", num_threads=2), id="dali"),
         pytest.param(dp.TorchConfig(num_workers=2), id="torch"),
-        pytest.param(dp.TfDataConfig(num_threads=2), id="tfdata"),
     ],
 )
 def test_every_sample_comes_exactly_once_whatever_breaks(s3, far, config):

@@ -89,7 +89,7 @@ def test_images_and_labels_are_those_that_were_written(manifest, folder):
 
 @pytest.mark.parametrize(
     "config",
-    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()],
+    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0)],
     ids=str,
 )
 def test_pixels_are_those_of_the_folder(manifest, folder, config):

@@ -164,7 +164,7 @@ def test_a_damaged_copy_of_an_index_is_fetched_again(store, asked, damage):
 
 @pytest.mark.parametrize(
     "config",
-    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0), dp.TfDataConfig()],
+    [dp.DaliConfig(device="cpu"), dp.TorchConfig(num_workers=0)],
     ids=str,
 )
 def test_images_that_are_objects_of_their_own(manifest, config):

@@ -15,8 +15,8 @@ from dali_pipes.adapters.from_torch.recording.kept import globals_kept
 from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
 from dali_pipes.adapters.from_torch.recording.reach import copy_data
 from dali_pipes.adapters.from_torch.structure import first_difference, leaves
-from dali_pipes.backends.common.pixels import to_steps
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform

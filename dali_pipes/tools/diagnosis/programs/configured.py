@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.base import Batch
-from dali_pipes.backends.common.pixels import DTYPE_BYTES
+from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.backends.registry import entry_of
+from dali_pipes.backends.pixels.tensors import DTYPE_BYTES
 from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
@@ -222,9 +221,9 @@ def _loader_fixes(program: ConfiguredProgram, verdict: str) -> Iterator[Fix]:
     elif verdict in _LESS_CPU:
         if torch.cuda.is_available():
             yield dali("loader=dali", "decodes on the GPU", "gpu")
-        if entry_of(loader).name != "dali":
+        if loader.name != "dali":
             yield dali("loader=dali_cpu", "less CPU time for each image", "cpu")
-        if entry_of(loader).name == "torch" and getattr(loader, "decoder", "") == "pil":
+        if loader.name == "torch" and getattr(loader, "decoder", "") == "pil":
             yield options("a faster JPEG decoder", {"decoder": "torchvision"}, OTHER_PIXELS)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.torch.workers import end_workers
 from dali_pipes.errors import ConfigError
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dali_pipes.backends.common.dataloader import end_workers
+from dali_pipes.backends.torch.workers import end_workers
 from dali_pipes.system.program.answers import Answers
 from dali_pipes.system.program.frames import place_of
 from dali_pipes.tools.diagnosis.frames import breaking_frame, enclosing_loop

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.backends.common.functions import call_on_whole
-from dali_pipes.backends.common.gray import as_array, from_array
-from dali_pipes.backends.common.plain_resize import resize_plain
+from dali_pipes.backends.pixels.functions import call_on_whole
+from dali_pipes.backends.pixels.gray import as_array, from_array
+from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
 

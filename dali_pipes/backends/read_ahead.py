@@ -32,8 +32,8 @@ class ReadAhead:
             reason.
     """
 
-    def __init__(self, manifest: Manifest | LooseImages, threads: int, batches: int):
-        self._manifest, self._batches, self._count = manifest, batches, threads
+    def __init__(self, threads: int, batches: int):
+        self._batches, self._count = batches, threads
         self._threads, self._reader = ThreadPoolExecutor(threads, "read_ahead"), Reader()
         self.failures: list[str] = []
 
@@ -47,9 +47,11 @@ class ReadAhead:
         ahead: deque[tuple[PlannedBatch, list[Future[EncodedImages]]]] = deque()
         try:
             for planned_batch in planned:
-                images = planned_batch.images_in(self._manifest)
                 parts = np.array_split(planned_batch.ids, min(self._count, len(planned_batch)))
-                reads = [self._threads.submit(self._read, images, part, failures) for part in parts]
+                reads = [
+                    self._threads.submit(self._read, planned_batch.images, part, failures)
+                    for part in parts
+                ]
                 ahead.append((planned_batch, reads))
 
                 # the oldest batch is yielded only when enough others are being read

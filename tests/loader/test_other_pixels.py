@@ -7,7 +7,8 @@ import logging
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.backends.dali.backend import engine_mix
+from dali_pipes.backends.backend import Description
+from dali_pipes.backends.dali.backend import describe_pixels
 from dali_pipes.backends.dali.decoding import Decoding
 from dali_pipes.backends.dali.routes import EnginePart, Routes
 from dali_pipes.loader.loader import Loader
@@ -20,16 +21,11 @@ ENGINE, EXACT = "nvJPEG 12.4.0, hw_decoder_load=0.65 of 8", "nvJPEG 12.4.0, exac
 class Backend:
     """Makes nothing, and says what would make it."""
 
-    own_gpu = None
-
     def __init__(self, mix):
-        self.engine_mix = mix
+        self._mix = mix
 
-    def explain(self):
-        return "nothing is decoded"
-
-    def explain_functions(self):
-        return ""
+    def describe(self):
+        return Description("nothing is decoded", self._mix)
 
     def close(self):
         pass
@@ -64,7 +60,7 @@ def test_another_mix_warns_and_says_which(manifest, caplog, before, after):
 @pytest.mark.parametrize("mix", [None, ENGINE, EXACT])
 def test_the_same_mix_does_not(manifest, caplog, mix):
     state = loader(manifest, mix).state_dict()
-    assert state["engine_mix"] == mix
+    assert state["pixels"] == mix
     assert warnings_of(manifest, caplog, state, mix) == []
 
 
@@ -74,21 +70,21 @@ ROUTES = Routes((EnginePart(b"4:2:0", 0, (1,)),), engine_share=1.0)
 def test_only_the_exact_mix_is_the_same_whatever_the_batch():
     shared, exact, regions = dp.DaliConfig(), dp.DaliConfig(exact=True), Decoding(True, "")
     assert (
-        engine_mix(shared, regions, ROUTES, 256)
-        != engine_mix(shared, regions, ROUTES, 128)
-        != engine_mix(exact, regions, Routes(), 128)
+        describe_pixels(shared, regions, ROUTES, 256)
+        != describe_pixels(shared, regions, ROUTES, 128)
+        != describe_pixels(exact, regions, Routes(), 128)
     )
-    of_exact = engine_mix(exact, regions, Routes(), 256)
+    of_exact = describe_pixels(exact, regions, Routes(), 256)
     without = dp.DaliConfig(hw_decoder_load=0.0)
-    assert of_exact == engine_mix(exact, regions, Routes(), 128)
-    assert of_exact == engine_mix(without, regions, Routes(), 8)
+    assert of_exact == describe_pixels(exact, regions, Routes(), 128)
+    assert of_exact == describe_pixels(without, regions, Routes(), 8)
 
 
 def test_the_mix_says_all_that_the_pixels_depend_on():
     exact = dp.DaliConfig(exact=True)
     plain = dp.DaliConfig(exact=True, jpeg_fancy_upsampling=False)
     mixes = {
-        engine_mix(config, Decoding(region, ""), routes, 8)
+        describe_pixels(config, Decoding(region, ""), routes, 8)
         for config in (exact, plain)
         for region in (True, False)
         for routes in (Routes(), Routes(cpu_below=5), ROUTES)
@@ -101,6 +97,6 @@ def test_regions_that_differ_between_runs_are_not_called_exact():
     (decoding.py).
     """
     config = dp.DaliConfig(decode="force_region", hw_decoder_load=0.0)
-    assert engine_mix(config, Decoding(True, "forced"), Routes(), 8).endswith("exact")
-    mix = engine_mix(config, Decoding(True, "forced", repeats=False), Routes(), 8)
+    assert describe_pixels(config, Decoding(True, "forced"), Routes(), 8).endswith("exact")
+    mix = describe_pixels(config, Decoding(True, "forced", repeats=False), Routes(), 8)
     assert mix.endswith("batches of 8")

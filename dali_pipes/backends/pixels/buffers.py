@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from dali_pipes.backends.common import pixels
+from dali_pipes.backends.pixels.tensors import DTYPE_BYTES, TORCH_DTYPES, empty_images
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.transforms import Transform
 
@@ -35,9 +35,9 @@ class Buffers:
 
     def __init__(self, transform: Transform, batch_size: int, pinned: bool):
         self._full, self._channels = batch_size, transform.channels
-        self._form = pixels.TORCH_DTYPES[transform.dtype], transform.memory_format
+        self._form = TORCH_DTYPES[transform.dtype], transform.memory_format
         values = batch_size * transform.channels * prod(transform.shape)
-        self._bytes = values * pixels.DTYPE_BYTES[transform.dtype]
+        self._bytes = values * DTYPE_BYTES[transform.dtype]
         self._fresh = partial(torch.empty, dtype=torch.uint8, device="cpu", pin_memory=pinned)
         self._memory = self._fresh if pinned else self._reuse_memory
         self._free: deque[torch.Tensor] = deque(maxlen=MAX_FREE_BUFFERS)
@@ -51,7 +51,7 @@ class Buffers:
         # other threads write into it, which PyTorch refuses for a tensor made in inference mode
         with torch.inference_mode(False):
             memory = self._memory if count == self._full else self._fresh
-            return pixels.empty_images(count, self._channels, shape, *self._form, memory)
+            return empty_images(count, self._channels, shape, *self._form, memory)
 
     def _reuse_memory(self, count: int) -> torch.Tensor:
         try:

@@ -1,4 +1,5 @@
-"""Moves the pixels of the second picture of a sample as those of its image.
+"""Moves what lies under the pixels of an image as the image is moved: masks, and the second picture
+of a sample.
 
 It is the same with every backend: what the torch backend makes of an image before it changes
 colors.
@@ -11,17 +12,33 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.backends.common.plain_resize import resize_plain
+from dali_pipes.backends.pixels.finish import crop_and_flip
+from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.plan.coordinates import mask_indices
 from dali_pipes.plan.geometry import Geometry, Pair
 
 Values = NDArray[Any]
 
 
+def place_nearest(
+    values: Values, geometry: Geometry, shape: Pair, interpolation: str, outside: int = 0
+) -> Values:
+    """(*shape) or (*shape, C) of values, (H, W) or (H, W, C), resized to the nearest one, in one
+    step with crop and flips; `outside` fills what is not in the image.
+
+    Args:
+        geometry, interpolation: as for `mask_indices`.
+    """
+    lines, columns = mask_indices(geometry, shape, interpolation)
+    made = values[lines[:, None], columns]
+    made[lines < 0], made[:, columns < 0] = outside, outside
+    return made
+
+
 def move_second(
     values: Values, interpolation: str, antialias: bool, geometry: Geometry, shape: Pair
-) -> Values:
-    """(*shape, C) of the stored values, (H, W, C) uint8, cropped, resized and flipped as an image
+) -> torch.Tensor:
+    """(C, *shape) of the stored values, (H, W, C) uint8, cropped, resized and flipped as an image
     is.
 
     Args:
@@ -30,15 +47,15 @@ def move_second(
     """
     if interpolation == "nearest-exact":
         # what this is of images, with Pillow
-        lines, columns = mask_indices(geometry, shape, "pillow")
-        made = values[lines[:, None], columns]
-        made[lines < 0], made[:, columns < 0] = 0, 0
-        return made
+        moved = place_nearest(values, geometry, shape, "pillow")
+        return torch.from_numpy(np.ascontiguousarray(moved)).permute(2, 0, 1)
 
     top, left, height, width = map(int, geometry.region)
     region = values[top : top + height, left : left + width]
     to = int(geometry.resize[0]), int(geometry.resize[1])
-    return _crop_and_flip(resize_values(region, to, interpolation, antialias), geometry, shape)
+    resized = np.ascontiguousarray(resize_values(region, to, interpolation, antialias))
+    flips = bool(geometry.flip), bool(geometry.vertical_flip)
+    return crop_and_flip(torch.from_numpy(resized), geometry.crop.tolist(), shape, flips)
 
 
 def resize_values(values: Values, to: Pair, interpolation: str, antialias: bool) -> Values:
@@ -59,7 +76,8 @@ def _resize(values: Values, to: Pair, interpolation: str) -> Values:
         np.ascontiguousarray(values[..., 0] if values.shape[2] == 1 else values)
     )
     method = Image.Resampling[interpolation.upper()]
-    return np.asarray(image.resize((to[1], to[0]), method)).reshape(*to, values.shape[2])
+    # a copy, since PyTorch warns of an array that must not be written
+    return np.array(image.resize((to[1], to[0]), method)).reshape(*to, values.shape[2])
 
 
 def _resize_plain(values: Values, to: Pair, interpolation: str) -> Values:
@@ -70,14 +88,3 @@ def _resize_plain(values: Values, to: Pair, interpolation: str) -> Values:
     planes = torch.from_numpy(np.ascontiguousarray(values)).permute(2, 0, 1)[None]
     resized = torch.nn.functional.interpolate(planes, to, mode=interpolation, align_corners=False)
     return resized[0].permute(1, 2, 0).numpy()
-
-
-def _crop_and_flip(values: Values, place: Geometry, shape: Pair) -> Values:
-    top, left = map(int, place.crop)
-    made = np.zeros((*shape, values.shape[2]), values.dtype)
-    # what of the output shows the image, and what of the image that is
-    down, right = max(0, -top), max(0, -left)
-    bottom, end = max(0, top + shape[0]), max(0, left + shape[1])  # 0: wholly outside
-    seen = values[max(0, top) : bottom, max(0, left) : end]
-    made[down : down + seen.shape[0], right : right + seen.shape[1]] = seen
-    return made[:: -1 if place.vertical_flip else 1, :: -1 if place.flip else 1]

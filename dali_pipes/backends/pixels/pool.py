@@ -1,7 +1,7 @@
-"""Turns decoded regions into finished images on the CPU, in threads.
+"""Finishes decoded regions on the CPU, in threads, one batch ahead.
 
-`Finisher` cuts each batch into parts, one task each. A task makes the views of its images
-(view_finisher.py) and writes them into a buffer that is used again (buffers.py).
+`Finisher` cuts each batch into parts, one task each. A task writes the views of its images
+(finish.py) into a buffer that is used again (buffers.py).
 """
 
 import os
@@ -9,19 +9,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise, starmap
-from typing import Any
 
 import torch
 
-from dali_pipes.backends.base import DecodedBatch, Delivery
-from dali_pipes.backends.common.buffers import Buffers
-from dali_pipes.backends.common.transfer import run_one_ahead
-from dali_pipes.backends.common.view_finisher import (
-    Regions,
-    ViewFinisher,
-    arguments_of,
-    as_resized,
-)
+from dali_pipes.backends.backend import Decoded
+from dali_pipes.backends.pixels.buffers import Buffers
+from dali_pipes.backends.pixels.finish import DecodedTensor, View, write_views
+from dali_pipes.backends.transfer import run_one_ahead
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.traces import span
@@ -29,6 +23,7 @@ from dali_pipes.system.traces import span
 # `_one_core_each` reads PyTorch's number of threads, changes it and sets it back: one at a time
 _THREAD_COUNT_LOCK = threading.Lock()
 MIN_IMAGES_PER_TASK = 4  # images that are worth a task of their own
+Regions = list[torch.Tensor]  # (H, W, C) uint8, one for each image
 
 
 class Finisher:
@@ -43,67 +38,57 @@ class Finisher:
         self._buffers = [
             Buffers(group[0], batch_size * len(group), pinned) for group in transform.groups
         ]
-        self._views = list(map(ViewFinisher, views_of(transform)))
-        self._shares_resize = transform.shares_resize
+        self._views, self._channels = list(map(View, views_of(transform))), transform.channels
         self._count, self._threads = threads, ThreadPoolExecutor(threads, "finish")
         _one_core_each(self._threads, threads)
+        for view in self._views:
+            self._threads.submit(view.run_every_operator).result()
 
-    def __call__(self, decoded: Iterator[tuple[PlannedBatch, Regions]]) -> Iterator[Delivery]:
-        """The batches in order."""
+    def __call__(self, decoded: Iterator[tuple[PlannedBatch, Regions]]) -> Iterator[Decoded]:
+        """The batches in order; the regions of each are those of `PlannedBatch.region`."""
         # a batch is waited for in `_result`, when the next one has been started already
         return starmap(_result, run_one_ahead(starmap(self._start, decoded), lambda begun: begun))
 
-    def _start(
-        self, planned: PlannedBatch, regions: Regions
-    ) -> tuple[Delivery, list[Future[None]]]:
+    def _start(self, planned: PlannedBatch, regions: Regions) -> tuple[Decoded, list[Future[None]]]:
         """Starts the tasks of one batch.
-
-        Args:
-            regions: of `planned.region`.
 
         Returns:
             The batch, whose images are there once all of the tasks are done, and the tasks.
         """
-        n, origin = len(planned), planned.region[:, :2]
+        n = len(planned)
         each_group = zip(self._buffers, planned.groups, strict=True)
-        groups = [buffers.take(n * len(views), views[0].shape) for buffers, views in each_group]
+        groups = tuple(
+            buffers.take(n * len(views), views[0].shape) for buffers, views in each_group
+        )
         outs = [out for group in groups for out in torch.split(group, n)]
-        # for each view the arguments of `ViewFinisher.__call__`; each task gets a slice of them
-        views = [
-            (*arguments_of(view, origin), out)
-            for view, out in zip(planned.views, outs, strict=True)
-        ]
 
         # a small batch is cut into fewer parts than there are threads
         count = min(self._count, -(-n // MIN_IMAGES_PER_TASK))
         edges = [n * part // count for part in range(count + 1)]
-        delivery = planned, DecodedBatch.of(groups, torch.from_numpy(planned.ids))
-        return delivery, [
-            self._threads.submit(
-                self._finish,
-                regions[first:last],
-                [[values[first:last] for values in view] for view in views],
-            )
+        parts = [
+            self._threads.submit(self._finish, planned, regions, outs, range(first, last))
             for first, last in pairwise(edges)
         ]
+        return Decoded(planned, groups), parts
 
-    def _finish(self, regions: Regions, views: list[list[Any]]) -> None:
+    def _finish(
+        self, planned: PlannedBatch, regions: Regions, outs: list[torch.Tensor], places: range
+    ) -> None:
+        origins = planned.region[:, :2]
         with span("finish"):
-            if self._shares_resize:
-                regions = self._views[0].resize(regions, views[0][0])
-                views = [[as_resized(places), *rest] for places, *rest in views]
-            for finish, values in zip(self._views, views, strict=True):
-                finish(regions, *values)
+            for at in places:
+                pixels = DecodedTensor(regions[at], self._channels)
+                write_views(pixels, self._views, planned, at, outs, origins[at])
 
     def close(self) -> None:
         """Ends the threads, after the images in work."""
         self._threads.shutdown(cancel_futures=True)
 
 
-def _result(delivery: Delivery, parts: list[Future[None]]) -> Delivery:
+def _result(batch: Decoded, parts: list[Future[None]]) -> Decoded:
     for part in parts:
         part.result()
-    return delivery
+    return batch
 
 
 def _one_core_each(pool: ThreadPoolExecutor, threads: int) -> None:

@@ -37,6 +37,6 @@ def from_array(pixels: np.ndarray) -> Image.Image:
 
 
 def gray_of(image: torch.Tensor) -> torch.Tensor:
-    """(1, H, W) uint8 of (3, H, W) on the CPU."""
-    gray = from_array(image.permute(1, 2, 0).numpy()).convert("L")
-    return torch.from_numpy(as_array(gray).copy()).permute(2, 0, 1)
+    """(H, W, 1) uint8 of (H, W, 3), on the CPU."""
+    gray = from_array(image.numpy()).convert("L")
+    return torch.from_numpy(as_array(gray).copy())

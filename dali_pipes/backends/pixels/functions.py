@@ -26,8 +26,8 @@ from PIL import Image
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from dali_pipes.backends.common.gray import as_array, from_array
-from dali_pipes.backends.common.transfer import copy_to
+from dali_pipes.backends.pixels.gray import as_array, from_array
+from dali_pipes.backends.transfer import copy_to
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.philox import Draws
@@ -479,3 +479,29 @@ def _plain(state: Any) -> Any:
     if isinstance(state, torch.Tensor):
         return state.tolist()
     return [part.tolist() if isinstance(part, np.ndarray) else part for part in state]
+
+
+def say_functions(transform: Transform, device: torch.device) -> str:
+    """Where the functions of the user's run, for the end of a backend's description; "" if there
+    are none.
+
+    Args:
+        device: on which those of `augment` run.
+    """
+    views = views_of(transform)
+    whole = [f"{policy.title} (whole images)" for view in views for policy in view.functions_before]
+    titles = [
+        f"{policy.title} ({'batches' if policy.per == 'batch' else 'image by image'}"
+        f"{', in no thread of the loader' if policy.draws_from_globals else ''})"
+        for view in views
+        for policy in view.augmenter.functions
+    ]
+    # what runs before the crop runs where images are decoded
+    by_device: dict[str, list[str]] = {"cpu": whole} if whole else {}
+    if titles:
+        by_device[str(device)] = by_device.get(str(device), []) + titles
+    return "".join(
+        f"; functions of yours on {name}{' with the interpreter lock' * (name == 'cpu')}: "
+        f"{', '.join(functions)}"
+        for name, functions in by_device.items()
+    )

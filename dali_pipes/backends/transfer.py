@@ -7,52 +7,39 @@ stream wait for them.
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
-from dali_pipes.backends.base import DecodedBatch, Delivery
-from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.backends.backend import Decoded
 from dali_pipes.system.traces import span
 
 MAX_PENDING_COPIES = 4  # batches of another library that wait until they are copied
 
 T = TypeVar("T")
 R = TypeVar("R")
-Groups = tuple[torch.Tensor, ...]  # as `DecodedBatch.groups`
+Groups = tuple[torch.Tensor, ...]  # as `Decoded.groups`
 
 
-def to_gpu(batches: Iterator[Delivery], device: torch.device) -> Iterator[Delivery]:
-    """The finished batches on `device`, ready on the current stream when yielded."""
-    decoded = ((planned, batch.groups, batch.ids, None) for planned, batch in batches)
-    return finish_on_gpu(decoded, device, lambda groups, _: groups)
-
-
-def finish_on_gpu(
-    batches: Iterator[tuple[PlannedBatch, Groups, torch.Tensor, Any]],
+def to_gpu(
+    batches: Iterator[Decoded],
     device: torch.device,
-    finish: Callable[[Groups, Any], Groups],
-) -> Iterator[Delivery]:
-    """Copies the batches to `device`, and passes their images through `finish` there.
+    finish: Callable[[Decoded], Decoded] = lambda batch: batch,
+) -> Iterator[Decoded]:
+    """Copies the batches to `device`, and passes them through `finish` there.
 
     They are ready on the current stream when yielded.
-
-    Args:
-        batches: each with its planned batch, the groups of its images, its ids, and what else
-            `finish` needs, which stays on the CPU.
     """
     copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def start(planned: PlannedBatch, groups: Groups, ids: torch.Tensor, more: Any) -> Delivery:
+    def start(batch: Decoded) -> Decoded:
         # `finish` runs on this stream too, beside the step that uses the batch before
         with span("transfer"), torch.cuda.stream(copies):
-            on_gpu = tuple(copy_to_gpu(images, device) for images in groups)
-            return planned, DecodedBatch.of(finish(on_gpu, more), copy_to_gpu(ids, device))
+            groups = tuple(copy_to_gpu(images, device) for images in batch.groups)
+            return finish(replace(batch, groups=groups))
 
-    return run_one_ahead(
-        itertools.starmap(start, batches),
-        lambda started: (started[0], hand_over(started[1], copies)),
-    )
+    return run_one_ahead(map(start, batches), lambda started: hand_over(started, copies))
 
 
 def run_one_ahead(started: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
@@ -85,11 +72,6 @@ def copy_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
     return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
 
 
-def ids_on(device: torch.device, planned: PlannedBatch) -> torch.Tensor:
-    """(N,) int64 ids of a planned batch, on `device`."""
-    return copy_to(device, torch.from_numpy(planned.ids))
-
-
 def join_groups(
     views: Groups, counts: Sequence[int], dtype: torch.dtype, copy: bool = False
 ) -> Groups:
@@ -105,25 +87,25 @@ def join_groups(
     )
 
 
-def hand_over(batch: DecodedBatch, made_on: torch.cuda.Stream) -> DecodedBatch:
+def hand_over(batch: Decoded, made_on: torch.cuda.Stream) -> Decoded:
     """The batch, ready on the current stream.
 
     Its memory is not reused before that stream has read it.
     """
-    current = torch.cuda.current_stream(batch.images.device)
+    current = torch.cuda.current_stream(batch.groups[0].device)
     current.wait_stream(made_on)
-    for tensor in (*batch.groups, batch.ids):
-        tensor.record_stream(current)
+    for images in batch.groups:
+        images.record_stream(current)
     return batch
 
 
 def copy_to_torch_memory(
-    batches: Iterator[tuple[Any, Delivery]], dtype: torch.dtype, views: Sequence[int] = (1,)
-) -> Iterator[Delivery]:
+    batches: Iterator[tuple[Any, Decoded]], dtype: torch.dtype, views: Sequence[int] = (1,)
+) -> Iterator[Decoded]:
     """Copies images from another library's memory on this GPU into PyTorch's memory.
 
-    The ids stay where they are. The copy runs on the current stream and casts the images too: one
-    pass over memory, whatever their dtype was.
+    The copy runs on the current stream and casts the images too: one pass over memory, whatever
+    their dtype was.
 
     By DALI's sources (2.2.0 and 2.4.0), its dynamic executor, the default, allocates new memory for
     each batch, and the iterator gives that to PyTorch by DLPack (plugin/pytorch/__init__.py:236 in
@@ -148,7 +130,7 @@ def copy_to_torch_memory(
     """
     being_copied: deque[tuple[Any, Any]] = deque()
     try:
-        for owner, (planned, batch) in batches:
+        for owner, batch in batches:
             with span("transfer"):
                 # `query` tells without waiting whether a copy has ended
                 while being_copied and (
@@ -156,14 +138,13 @@ def copy_to_torch_memory(
                 ):
                     being_copied[0][0].synchronize()
                     being_copied.popleft()
-                images = join_groups(batch.groups, views, dtype, copy=True)
-                copy = DecodedBatch.of(images, batch.ids)
+                copy = replace(batch, groups=join_groups(batch.groups, views, dtype, copy=True))
 
                 # blocking: the host sleeps while it waits, and does not spin
                 copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-                copied.record(torch.cuda.current_stream(copy.images.device))  # type: ignore[no-untyped-call]
+                copied.record(torch.cuda.current_stream(copy.groups[0].device))  # type: ignore[no-untyped-call]
                 being_copied.append((copied, (owner, batch)))
-            yield planned, copy
+            yield copy
     finally:
         # when this function ends, it lets go of the owners' memory: by then all must be copied
         for copied, _ in being_copied:

@@ -26,10 +26,3 @@ class InWork:
     def take(self, number: int) -> PlannedBatch:
         """Removes and returns the planned batch with this number."""
         return self._by_number.pop(number)
-
-    def take_first(self) -> PlannedBatch:
-        """Removes and returns the oldest planned batch.
-
-        For a library that delivers in order and has no place for a number.
-        """
-        return self._by_number.pop(next(iter(self._by_number)))

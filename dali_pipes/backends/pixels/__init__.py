@@ -1,0 +1,1 @@
+"""From decoded pixels to finished images, the same for every backend."""

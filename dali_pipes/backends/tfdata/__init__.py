@@ -1,1 +1,0 @@
-"""TensorFlow's tf.data on the CPU."""
