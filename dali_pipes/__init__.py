@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.reading import NotConvertibleError as NotConvertibleError
     from dali_pipes.adapters.items.encoded import Encoded as Encoded
     from dali_pipes.adapters.items.load import load as load
-    from dali_pipes.backends.batch import Batch as Batch
-    from dali_pipes.backends.batch import BatchTransform as BatchTransform
     from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
     from dali_pipes.backends.torch.config import TorchConfig as TorchConfig
     from dali_pipes.data.manifest import Manifest as Manifest
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from dali_pipes.errors import DaliPipesError as DaliPipesError
     from dali_pipes.errors import ManifestError as ManifestError
     from dali_pipes.errors import OmissionError as OmissionError
+    from dali_pipes.loader.batch import Batch as Batch
+    from dali_pipes.loader.batch import BatchTransform as BatchTransform
     from dali_pipes.loader.boxes import boxes_to_image as boxes_to_image
     from dali_pipes.loader.build import build_loader as build_loader
     from dali_pipes.loader.loader import Loader as Loader
@@ -78,7 +78,7 @@ _NAMES = [
 _HOMES = (
     *("errors", "plan.philox", "plan.plan", "plan.augment.policies.augment"),
     *("data.manifest", "data.objects", "system.traces"),
-    "backends.batch",
+    "loader.batch",
     *(f"backends.{name}.config" for name in ("dali", "torch")),
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     "loader.mixing_kernels",

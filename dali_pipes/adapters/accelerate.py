@@ -8,8 +8,8 @@ from typing import Any
 from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
 
-from dali_pipes.backends.batch import Batch
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import RefusesAttributes
 

@@ -11,10 +11,10 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
-from dali_pipes.backends.batch import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError, SmallDataError
+from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.plan import Rank

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dali_pipes.adapters.accelerate import AccelerateLoader
-from dali_pipes.backends.batch import Batch
+from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import LARGEST_EPOCH

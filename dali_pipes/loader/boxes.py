@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from dali_pipes.backends.batch import Batch, Ragged
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import Batch, Ragged
 
 
 def boxes_to_image(boxes: Iterable[Tensor] | Ragged, batch: Batch) -> list[Tensor]:

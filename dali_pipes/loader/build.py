@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from dali_pipes.backends.backend import Backend, Job
-from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.pixels.functions import check_functions
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.checks import LARGEST_SEED, check_choice
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.bad_samples import BadSamples
+from dali_pipes.loader.batch import BatchTransform
 from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fetching import check_room

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.checks import to_python
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.batch import BatchTransform
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 

@@ -23,10 +23,10 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from dali_pipes.backends.backend import Backend, Decoded
-from dali_pipes.backends.batch import Batch, BatchTransform
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.bad_samples import BadSamples
+from dali_pipes.loader.batch import Batch, BatchTransform
 from dali_pipes.loader.fetching import Fetcher
 from dali_pipes.loader.mistakes import RefusesAttributes
 from dali_pipes.loader.mixing import transform_batch

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dali_pipes.backends.batch import Batch, BatchTransform
 from dali_pipes.checks import check_min, check_range, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import Batch, BatchTransform
 from dali_pipes.loader.mixing_arithmetic import cut_box, symmetric_beta
 from dali_pipes.loader.mixing_kernels import blend_with_previous, paste_previous
 from dali_pipes.options import check_options

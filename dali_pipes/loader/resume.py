@@ -9,8 +9,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import BatchTransform
 from dali_pipes.loader.fingerprint import fingerprint, iter_changes
 from dali_pipes.plan.philox import LARGEST_EPOCH
 from dali_pipes.plan.plan import Plan

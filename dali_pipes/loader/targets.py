@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.backends.backend import Decoded
-from dali_pipes.backends.batch import Batch, Ragged
 from dali_pipes.backends.pixels.values import move_second, place_nearest
 from dali_pipes.backends.pixels.warps import augment_mask
 from dali_pipes.backends.transfer import copy_to
@@ -25,6 +24,7 @@ from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import Batch, Ragged
 from dali_pipes.loader.target_files import read_mask, read_second
 from dali_pipes.plan.coordinates import move_objects, to_stored, to_upright, turn_mask
 from dali_pipes.plan.plan import Plan, PlannedBatch

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 
-from dali_pipes.backends.batch import Ragged
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.pixels.gray import from_array
 from dali_pipes.backends.pixels.tensors import to_steps
+from dali_pipes.loader.batch import Ragged
 from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.config import LoadersConfig
 from dali_pipes.measure.results import Agreement, ArmDifference

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch.nn.functional import cross_entropy
 
-from dali_pipes.backends.batch import Batch
+from dali_pipes.loader.batch import Batch
 from dali_pipes.system.provenance import gpu_is_simulated
 from dali_pipes.training.config import ModelConfig
 from dali_pipes.training.network.build import build_network

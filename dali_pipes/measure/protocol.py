@@ -24,7 +24,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.measure.config import MeasureConfig
 from dali_pipes.measure.gpus import find_gpus, gpu_of
 from dali_pipes.measure.images import check_trained_model
-from dali_pipes.measure.results import Job, Trial
+from dali_pipes.measure.results import JobFigures, Trial
 from dali_pipes.measure.rounds import TrialKey
 from dali_pipes.measure.worker_process import ArmError, MeasuringProcess
 from dali_pipes.measure.workload import Workload, to_dict
@@ -215,7 +215,7 @@ class Trials:
                 "arm": key.arm,
                 "phase": key.phase,
                 "round": key.number,
-                "jobs": cast(list[Job], jobs),
+                "jobs": cast(list[JobFigures], jobs),
                 "samples": sampler.samples,
                 "sampler_cost": sampler.cost,
                 "gpu_missing": missing,

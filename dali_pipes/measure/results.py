@@ -12,7 +12,7 @@ ComparedFigure = Literal["images_per_s", "cpu_s_per_1000_images"]
 Figures = dict[str, Any]  # of a trial or of an arm, by name
 
 
-class Job(TypedDict):
+class JobFigures(TypedDict):
     """What one process measured."""
 
     first_batch_s: float
@@ -35,7 +35,7 @@ class Trial(TypedDict):
     arm: str
     phase: str
     round: int
-    jobs: list[Job]
+    jobs: list[JobFigures]
     samples: list[Sample]
     gpu_missing: dict[str, str]
     sampler_cost: float

@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.arms.unplanned import UnplannedLoader
 from dali_pipes.measure.consumers import Consumer, Touch, TrainConsumer
@@ -169,7 +169,7 @@ def measure_span(
         burst: batches that arrive at once; only whole bursts are counted.
 
     Returns:
-        the figures of a `Job`.
+        `JobFigures`.
     """
     images, device, waits, epoch_starts = 0, "", list[float](), list[int]()
     # the cgroup has a figure if it holds this run only: the parent process and its descendants

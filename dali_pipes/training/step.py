@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dali_pipes.backends.batch import Batch, Ragged
+from dali_pipes.loader.batch import Batch, Ragged
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.network.average import WeightAverage
 from dali_pipes.training.tasks.task import Task

@@ -21,9 +21,9 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends.backend import Decoded, Job
-from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.transfer import copy_to
+from dali_pipes.loader.batch import Batch
 from dali_pipes.measure.arms.native import DaliNativeConfig
 from dali_pipes.measure.arms.native_loader import DaliNativeBackend
 from dali_pipes.measure.consumers import Touch, TrainConsumer

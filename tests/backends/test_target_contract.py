@@ -11,8 +11,8 @@ from later import later
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.batch import Ragged
 from dali_pipes.backends.pixels.tensors import to_steps
+from dali_pipes.loader.batch import Ragged
 from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.arms.native_loader import NativeLoader
 from dali_pipes.plan.augment.operations import AFFINE, OPS

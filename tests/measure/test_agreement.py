@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.pixels.tensors import to_steps
+from dali_pipes.loader.batch import Batch
 from dali_pipes.measure import agreement as module
 from dali_pipes.measure.agreement import AMPLIFIED, NVJPEG, PLAIN_UPSAMPLING, compare_arms
 from dali_pipes.measure.arms import DaliNativeConfig, SyntheticConfig, arm_of

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import dali_pipes as dp
-from dali_pipes.backends.batch import Ragged
+from dali_pipes.loader.batch import Ragged
 from dali_pipes.training.config import OptimizerConfig, TrainConfig
 from dali_pipes.training.optimizing.recipe import build_optimizer
 from dali_pipes.training.step import Forward, TrainStep, split

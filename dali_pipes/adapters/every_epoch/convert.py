@@ -41,9 +41,9 @@ from dali_pipes.adapters.items.backend import ItemWorkers
 from dali_pipes.adapters.items.headers import header_of
 from dali_pipes.adapters.items.load import ItemLoader, build_items, refuse_backend
 from dali_pipes.adapters.items.transform import ItemPicture
-from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.loose_images import LooseImages
+from dali_pipes.loader.batch import Batch
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform
 

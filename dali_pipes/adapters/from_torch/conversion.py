@@ -72,9 +72,9 @@ from dali_pipes.adapters.from_torch.samples import (
 from dali_pipes.adapters.from_torch.steps import read_steps
 from dali_pipes.adapters.from_torch.trace import trace, visit_as_large, visit_more
 from dali_pipes.adapters.from_torch.views import join_views
-from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.batch import BatchTransform
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.transforms import Transform

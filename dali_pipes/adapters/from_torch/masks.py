@@ -30,7 +30,7 @@ from dali_pipes.adapters.from_torch.recording.masks import MOVING, MaskNotes
 from dali_pipes.adapters.from_torch.recording.tables import Table
 from dali_pipes.adapters.from_torch.steps import read_steps
 from dali_pipes.adapters.from_torch.structure import PictureSlot, Shown, leaves
-from dali_pipes.backends.batch import Batch
+from dali_pipes.loader.batch import Batch
 
 _RESIZING = ("Resize", "RandomResizedCrop")
 _SAME_EACH_TIME = ("Resize", "CenterCrop")

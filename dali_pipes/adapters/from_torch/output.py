@@ -17,7 +17,7 @@ from torch.utils.data._utils.collate import collate, default_collate, default_co
 
 from dali_pipes.adapters.from_torch.recording.random_states import seed_all, states_kept
 from dali_pipes.adapters.from_torch.structure import PictureSlot, fill, rebuild
-from dali_pipes.backends.batch import Batch
+from dali_pipes.loader.batch import Batch
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading,
 from dali_pipes.adapters.from_torch.recorder import Trace
 from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
 from dali_pipes.adapters.from_torch.structure import Shown
-from dali_pipes.backends.batch import Batch
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.loader.batch import Batch
 from dali_pipes.plan.transforms import Transform
 
 # steps of the second picture that leave every pixel where it is, and each value what it means

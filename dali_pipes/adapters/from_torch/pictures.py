@@ -13,7 +13,7 @@ from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_u
 from dali_pipes.adapters.from_torch.recorder import Trace
 from dali_pipes.adapters.from_torch.structure import slots_in
 from dali_pipes.adapters.from_torch.views import view_places
-from dali_pipes.backends.batch import Batch
+from dali_pipes.loader.batch import Batch
 from dali_pipes.plan.transforms import Transform
 
 

@@ -12,7 +12,6 @@ from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
 from dali_pipes.backends.backend import Decoded, Description, Job
-from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.graph import filter_of, gray, normalize
@@ -20,6 +19,7 @@ from dali_pipes.backends.in_work import InWork
 from dali_pipes.backends.transfer import Groups, copy_to
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, Mention
+from dali_pipes.loader.batch import Batch
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import TrainTransform, Transform

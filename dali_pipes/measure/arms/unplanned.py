@@ -7,9 +7,9 @@ from typing import Self
 
 import torch
 
-from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import OptionError
+from dali_pipes.loader.batch import Batch
 from dali_pipes.system.cuda import why_no_gpu
 
 

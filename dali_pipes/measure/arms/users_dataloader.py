@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
 from dali_pipes.backends.torch.workers import end_workers
 from dali_pipes.checks import check_min
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import Batch
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.options import option
 from dali_pipes.plan.transforms import Transform

@@ -20,8 +20,8 @@ from torchvision.utils import (
     save_image,
 )
 
-from dali_pipes.backends.batch import Batch, Ragged
 from dali_pipes.backends.pixels.tensors import to_steps
+from dali_pipes.loader.batch import Batch, Ragged
 from dali_pipes.plan.transforms import Transform
 
 SHOWN, SHOWN_WITH_VIEWS, COLUMNS, GAP = 24, 8, 6, 4

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.batch import Batch
+from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.system.gpu_clock import mark, seconds_between
 from dali_pipes.system.provenance import Provenance

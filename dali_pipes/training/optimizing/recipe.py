@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn, optim
 
-from dali_pipes.backends.batch import BatchTransform
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import BatchTransform
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.training.config import MixingConfig, OptimizerConfig, TrainConfig
 from dali_pipes.training.network.average import WeightAverage

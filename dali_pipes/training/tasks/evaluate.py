@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dali_pipes.backends.batch import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.build import build_loader
 from dali_pipes.plan.plan import Rank
 from dali_pipes.plan.sampling import Sequential

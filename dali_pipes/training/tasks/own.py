@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from dali_pipes.backends.batch import Batch
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
+from dali_pipes.loader.batch import Batch
 from dali_pipes.system.functions import import_function
 from dali_pipes.training.config import TrainConfig
 from dali_pipes.training.tasks.task import Measured, Task

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from dali_pipes.backends.batch import Batch
+from dali_pipes.loader.batch import Batch
 from dali_pipes.training.tasks.losses import Loss
 from dali_pipes.training.tasks.task import BY_CLASS, CONFUSION, Measured, Task
 

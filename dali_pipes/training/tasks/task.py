@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from dali_pipes.backends.batch import Batch
+from dali_pipes.loader.batch import Batch
 
 # a number of each image, (N,), or the mean of the batch; or an object such as a metric of
 # torchmetrics, whose import takes seconds

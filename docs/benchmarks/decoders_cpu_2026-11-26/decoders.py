@@ -15,9 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import torch
+from dali_pipes.backends.common import jpeg_decode, pillow
 
 import dali_pipes as dp
-from dali_pipes.backends.common import jpeg_decode, pillow
 from dali_pipes.data.image_files.decoders import _pillow
 from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.data.reader import Reader

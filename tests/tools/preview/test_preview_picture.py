@@ -4,7 +4,7 @@ import torch
 from PIL import Image, ImageColor
 
 import dali_pipes as dp
-from dali_pipes.backends.batch import Batch, Ragged
+from dali_pipes.loader.batch import Batch, Ragged
 from dali_pipes.tools.preview.picture import (
     COLUMNS,
     GAP,

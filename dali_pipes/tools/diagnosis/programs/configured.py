@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.batch import Batch
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.pixels.tensors import DTYPE_BYTES
 from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.build import build_loader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.trial import repeat_epochs

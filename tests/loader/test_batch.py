@@ -9,7 +9,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import dali_pipes as dp
-from dali_pipes.backends.batch import Ragged
+from dali_pipes.loader.batch import Ragged
 
 
 @pytest.fixture
