@@ -109,7 +109,8 @@ def test_plain_upsampling_is_within_its_bound(real_manifest, monkeypatch):
         with dp.build_loader(real_manifest, config, transform=transform, **options) as loader:
             return torch.cat([batch.images for batch in loader]).int()
 
-    monkeypatch.setattr(decode, "decoder_of", lambda name: decode_plainly)
+    decoder = "dali_pipes.backends.pixels.decode.decoder_of"
+    monkeypatch.setattr(decoder, lambda name: decode_plainly)
     for transform in (
         dp.TrainTransform(dtype="uint8"),
         dp.EvalTransform(dtype="uint8"),
