@@ -142,6 +142,8 @@ class PlannedBatch:
     @property
     def views(self) -> tuple[PlannedView, ...]:
         """All views of `groups`."""
+        if len(self.groups) == 1:  # it is asked for with every image
+            return self.groups[0]
         return tuple(view for group in self.groups for view in group)
 
     @property

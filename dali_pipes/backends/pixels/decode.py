@@ -72,11 +72,12 @@ class _PillowImage:
     ) -> torch.Tensor:
         region = in_channels(_cut_region(self._image, *part), self._channels)
         if interpolation == "bilinear" and not antialias:
-            return torch.from_numpy(resize_plain(as_array(region), size))
+            return torch.from_numpy(resize_plain(as_array(region), size)).permute(2, 0, 1)
         # Pillow's NEAREST is what PyTorch calls "nearest-exact"
         method = Image.Resampling[interpolation.removesuffix("-exact").upper()]
         # a copy: PyTorch warns of arrays that cannot be written
-        return torch.from_numpy(as_array(region.resize(size[::-1], method)).copy())
+        resized = as_array(region.resize(size[::-1], method)).copy()
+        return torch.from_numpy(resized).permute(2, 0, 1)
 
 
 def _turn_upright(image: torch.Tensor, orientation: int) -> torch.Tensor:

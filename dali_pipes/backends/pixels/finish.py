@@ -50,7 +50,7 @@ class Pixels(Protocol):
     def resize(
         self, part: list[int], size: Pair, interpolation: str, antialias: bool
     ) -> torch.Tensor:
-        """(*size, C) of a part of them: its top, left, height and width."""
+        """(C, *size) of a part of them: its top, left, height and width."""
 
 
 class DecodedTensor:
@@ -73,17 +73,19 @@ class DecodedTensor:
         self, part: list[int], size: Pair, interpolation: str, antialias: bool
     ) -> torch.Tensor:
         top, left, height, width = part
-        pixels = self._in_channels(self._pixels[top : top + height, left : left + width])
+        pixels = self._pixels
+        if (height, width) != pixels.shape[:2]:
+            pixels = pixels[top : top + height, left : left + width]
+        pixels = self._in_channels(pixels)
         if (height, width) == size:
-            return pixels
+            return pixels.permute(2, 0, 1)
         if interpolation == "bilinear" and not antialias:
-            return torch.from_numpy(resize_plain(pixels.numpy(), size))
+            return torch.from_numpy(resize_plain(pixels.numpy(), size)).permute(2, 0, 1)
 
         # contiguous before permute: only then the image is channels_last, which is faster
         image = pixels.contiguous()[None].permute(0, 3, 1, 2)
         smooth = antialias and interpolation != "nearest-exact"
-        resized = F.interpolate(image, size, mode=interpolation, antialias=smooth)
-        return resized[0].permute(1, 2, 0)
+        return F.interpolate(image, size, mode=interpolation, antialias=smooth)[0]
 
     def _in_channels(self, pixels: torch.Tensor) -> torch.Tensor:
         return gray_of(pixels) if pixels.shape[2] > self._channels else pixels
@@ -118,7 +120,7 @@ class View:
     def resize(
         self, pixels: Pixels, planned: PlannedView, at: int, origin: NDArray[np.int64] = _TOP_LEFT
     ) -> torch.Tensor:
-        """(h, w, C): the resized region of image `at`.
+        """(C, h, w): the resized region of image `at`.
 
         Args:
             origin: the top left corner of the decoded pixels in the image.
@@ -148,7 +150,7 @@ class View:
         for kind in INTERPOLATIONS[:2] if is_random else [transform.interpolation]:
             part = [0, 0, height + 2, width + 2]
             DecodedTensor(black, transform.channels).resize(part, shape, kind, transform.antialias)
-        images = crop_and_flip(black, [-1, -1], shape, (True, True))[None]
+        images = crop_and_flip(black.permute(2, 0, 1), [-1, -1], shape, (True, True))[None]
 
         for at in range(max((len(slot.ops) for slot in self._slots), default=0)):
             ops = np.array([[CODE[slot.ops[at % len(slot.ops)]] for slot in self._slots]], np.int8)
@@ -160,7 +162,7 @@ class View:
     def write(
         self, resized: torch.Tensor, planned: PlannedView, at: int, out: torch.Tensor
     ) -> None:
-        """Crops, flips and finishes image `at`, (h, w, C), into `out`, (C, H, W)."""
+        """Crops, flips and finishes image `at`, (C, h, w), into `out`, (C, H, W)."""
         geometry = planned.geometry
         flips = bool(geometry.flip[at]), bool(geometry.vertical_flip[at])
         image = crop_and_flip(resized, geometry.crop[at].tolist(), planned.shape, flips)
@@ -264,16 +266,15 @@ def change_views(
 
 
 def crop_and_flip(
-    pixels: torch.Tensor, crop: list[int], shape: Pair, flips: tuple[bool, bool]
+    image: torch.Tensor, crop: list[int], shape: Pair, flips: tuple[bool, bool]
 ) -> torch.Tensor:
-    """(C, *shape) of (h, w, C); what is outside the image is black.
+    """(C, *shape) of (C, h, w); what is outside the image is black.
 
     Args:
         crop: top and left of the result in the image.
         flips: left to right, top to bottom.
     """
-    image, (height, width), (top, left) = pixels.permute(2, 0, 1), pixels.shape[:2], crop
-
+    (height, width), (top, left) = image.shape[1:], crop
     if top >= height or left >= width or top <= -shape[0] or left <= -shape[1]:
         # nothing of it is visible; F.pad takes away no more than there is
         image = image.new_zeros((len(image), *shape))

@@ -54,8 +54,8 @@ def move_second(
     region = values[top : top + height, left : left + width]
     to = int(geometry.resize[0]), int(geometry.resize[1])
     resized = np.ascontiguousarray(resize_values(region, to, interpolation, antialias))
-    flips = bool(geometry.flip), bool(geometry.vertical_flip)
-    return crop_and_flip(torch.from_numpy(resized), geometry.crop.tolist(), shape, flips)
+    image, crop = torch.from_numpy(resized).permute(2, 0, 1), geometry.crop.tolist()
+    return crop_and_flip(image, crop, shape, (bool(geometry.flip), bool(geometry.vertical_flip)))
 
 
 def resize_values(values: Values, to: Pair, interpolation: str, antialias: bool) -> Values:

@@ -65,14 +65,14 @@ class _WidePixels:
     def resize(
         self, part: list[int], size: Pair, interpolation: str, antialias: bool
     ) -> torch.Tensor:
-        """(*size, C) float32 from 0 to 255."""
+        """(C, *size) float32 from 0 to 255."""
         top, left, height, width = part
         region = self._values[top : top + height, left : left + width]
         # Pillow's NEAREST is what PyTorch calls "nearest-exact"
         method = interpolation.removesuffix("-exact")
         resized = resize_values(region, size, method, antialias or interpolation != "bilinear")
         values = np.asarray(resized.clip(0, _WHITE) / np.float32(_STEP), np.float32)
-        return torch.from_numpy(self._in_all_channels(values))
+        return torch.from_numpy(self._in_all_channels(values)).permute(2, 0, 1)
 
     def _in_all_channels(self, values: Values) -> Values:
         return values.repeat(self._channels, 2) if values.shape[2] < self._channels else values
