@@ -92,7 +92,7 @@ class TfDataBackend(Backend):
         count, channels, regions = len(batch), self.job.transform.channels, regions_of(batch)
         empty = self._views[0].empty
         groups = [empty(count * len(group), group[0].shape) for group in batch.groups]
-        outs = [out for group in groups for out in group.split(count)]
+        outs = [out.split(1) for group in groups for out in group.split(count)]
 
         for at, (encoded, region) in enumerate(images):
             if len(region):

@@ -90,7 +90,7 @@ def test_every_operator_has_run_before_the_threads_start(manifest, transform):
             (drawn,) = planned.views
             for at, (height, width) in enumerate(planned.source.tolist()):
                 pixels = DecodedTensor(torch.zeros(height, width, 3, dtype=torch.uint8), 3)
-                out = torch.empty(3, *drawn.shape, dtype=TORCH_DTYPES[transform.dtype])
+                out = torch.empty(1, 3, *drawn.shape, dtype=TORCH_DTYPES[transform.dtype])
                 view.write(view.resize(pixels, drawn, at), drawn, at, out)
     made_by_this_test = {"aten.zeros.default", "aten.empty.memory_format"}
     assert later.seen - first.seen <= made_by_this_test

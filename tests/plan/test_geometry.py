@@ -40,8 +40,8 @@ def one(source, region, resize, crop, flips=(False, False)) -> Geometry:
 def cut(pixels, row, shape):
     """(C, *shape) of pixels, (h, w, C), of a planned row."""
     flips = bool(row.flip), bool(row.vertical_flip)
-    image = torch.from_numpy(pixels).permute(2, 0, 1)
-    return crop_and_flip(image, row.crop.tolist(), shape, flips)
+    image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    return crop_and_flip(image, row.crop.tolist(), shape, flips)[0]
 
 
 def torchvision_regions(height: int, width: int, count: int) -> np.ndarray:

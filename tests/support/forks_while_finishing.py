@@ -39,7 +39,9 @@ def finish_one(view):
         np.zeros((1, 0, 2, 3)),
     )
     planned, pixels = PlannedView(geometry, drawn, (4, 4)), torch.zeros(4, 4, 3, dtype=torch.uint8)
-    view.write(view.resize(DecodedTensor(pixels, 3), planned, 0), planned, 0, torch.empty(3, 4, 4))
+    view.write(
+        view.resize(DecodedTensor(pixels, 3), planned, 0), planned, 0, torch.empty(1, 3, 4, 4)
+    )
 
 
 def fork_while_a_thread_begins(delay_s):

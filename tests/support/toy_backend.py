@@ -40,5 +40,5 @@ class ToyBackend(Backend):
                 encoded, name = batch.images.read(number), batch.images.name(number)
                 form = {"channels": self.job.transform.channels}
                 pixels = decode("pil", encoded, name, batch.source[at], **form)
-                write_views(pixels, [self._view], batch, at, [images])
+                write_views(pixels, [self._view], batch, at, [images.split(1)])
             yield Decoded(batch, (images.to(self.job.device),))

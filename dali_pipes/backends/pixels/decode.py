@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dali_pipes.backends.pixels import whole
-from dali_pipes.backends.pixels.finish import DecodedTensor, Pixels
+from dali_pipes.backends.pixels.finish import DecodedTensor, Pixels, as_one
 from dali_pipes.backends.pixels.gray import as_array, in_channels
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.data.image_files.jpeg import decoder_of
@@ -72,12 +72,11 @@ class _PillowImage:
     ) -> torch.Tensor:
         region = in_channels(_cut_region(self._image, *part), self._channels)
         if interpolation == "bilinear" and not antialias:
-            return torch.from_numpy(resize_plain(as_array(region), size)).permute(2, 0, 1)
+            return as_one(torch.from_numpy(resize_plain(as_array(region), size)))
         # Pillow's NEAREST is what PyTorch calls "nearest-exact"
         method = Image.Resampling[interpolation.removesuffix("-exact").upper()]
         # a copy: PyTorch warns of arrays that cannot be written
-        resized = as_array(region.resize(size[::-1], method)).copy()
-        return torch.from_numpy(resized).permute(2, 0, 1)
+        return as_one(torch.from_numpy(as_array(region.resize(size[::-1], method)).copy()))
 
 
 def _turn_upright(image: torch.Tensor, orientation: int) -> torch.Tensor:

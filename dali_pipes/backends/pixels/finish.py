@@ -50,7 +50,7 @@ class Pixels(Protocol):
     def resize(
         self, part: list[int], size: Pair, interpolation: str, antialias: bool
     ) -> torch.Tensor:
-        """(C, *size) of a part of them: its top, left, height and width."""
+        """(1, C, *size) of a part of them: its top, left, height and width."""
 
 
 class DecodedTensor:
@@ -78,14 +78,12 @@ class DecodedTensor:
             pixels = pixels[top : top + height, left : left + width]
         pixels = self._in_channels(pixels)
         if (height, width) == size:
-            return pixels.permute(2, 0, 1)
+            return as_one(pixels)
         if interpolation == "bilinear" and not antialias:
-            return torch.from_numpy(resize_plain(pixels.numpy(), size)).permute(2, 0, 1)
+            return as_one(torch.from_numpy(resize_plain(pixels.numpy(), size)))
 
-        # contiguous before permute: only then the image is channels_last, which is faster
-        image = pixels.contiguous()[None].permute(0, 3, 1, 2)
         smooth = antialias and interpolation != "nearest-exact"
-        return F.interpolate(image, size, mode=interpolation, antialias=smooth)[0]
+        return F.interpolate(as_one(pixels), size, mode=interpolation, antialias=smooth)
 
     def _in_channels(self, pixels: torch.Tensor) -> torch.Tensor:
         return gray_of(pixels) if pixels.shape[2] > self._channels else pixels
@@ -120,7 +118,7 @@ class View:
     def resize(
         self, pixels: Pixels, planned: PlannedView, at: int, origin: NDArray[np.int64] = _TOP_LEFT
     ) -> torch.Tensor:
-        """(C, h, w): the resized region of image `at`.
+        """(1, C, h, w): the resized region of image `at`.
 
         Args:
             origin: the top left corner of the decoded pixels in the image.
@@ -150,7 +148,7 @@ class View:
         for kind in INTERPOLATIONS[:2] if is_random else [transform.interpolation]:
             part = [0, 0, height + 2, width + 2]
             DecodedTensor(black, transform.channels).resize(part, shape, kind, transform.antialias)
-        images = crop_and_flip(black.permute(2, 0, 1), [-1, -1], shape, (True, True))[None]
+        images = crop_and_flip(as_one(black), [-1, -1], shape, (True, True))
 
         for at in range(max((len(slot.ops) for slot in self._slots), default=0)):
             ops = np.array([[CODE[slot.ops[at % len(slot.ops)]] for slot in self._slots]], np.int8)
@@ -162,7 +160,7 @@ class View:
     def write(
         self, resized: torch.Tensor, planned: PlannedView, at: int, out: torch.Tensor
     ) -> None:
-        """Crops, flips and finishes image `at`, (C, h, w), into `out`, (C, H, W)."""
+        """Crops, flips and finishes image `at`, (1, C, h, w), into `out`, (1, C, H, W)."""
         geometry = planned.geometry
         flips = bool(geometry.flip[at]), bool(geometry.vertical_flip[at])
         image = crop_and_flip(resized, geometry.crop[at].tolist(), planned.shape, flips)
@@ -171,11 +169,11 @@ class View:
             return
 
         drawn = planned.augmentation.take(slice(at, at + 1))
-        images = self.operate(image[None], drawn)
+        image = self.operate(image, drawn)
         if self._only_bytes:
-            out.copy_(images[0])
+            out.copy_(image)
         else:
-            self.normalize(images, drawn, out[None])
+            self.normalize(image, drawn, out)
 
     def finish(self, images: torch.Tensor, drawn: Augmentation) -> torch.Tensor:
         """(N, C, H, W) uint8 that are placed, finished on the device they are on."""
@@ -219,7 +217,7 @@ class View:
         return torch.empty(form, dtype=self._dtype, device=device, memory_format=self._layout)
 
     def _normalize_into(self, out: torch.Tensor, images: torch.Tensor) -> None:
-        """Writes uint8 images, or one of them, into `out`."""
+        """Writes uint8 images into `out`."""
         form = out.device, out.shape[-1]
         if form not in self._constants:
             mean, scale = normalization(self._transform, out.shape[-1])
@@ -227,7 +225,7 @@ class View:
 
         # one image at a time on the CPU: it stays in the cache, which takes a third of the time of
         # a whole batch
-        at_once = out.ndim == 3 or out.is_cuda
+        at_once = len(out) == 1 or out.is_cuda
         for each, pixels in [(out, images)] if at_once else zip(out, images, strict=True):
             normalize_into(each, pixels, *self._constants[form])
 
@@ -237,11 +235,14 @@ def write_views(
     views: list[View],
     planned: PlannedBatch,
     at: int,
-    outs: list[torch.Tensor],
+    outs: list[tuple[torch.Tensor, ...]],
     origin: NDArray[np.int64] = _TOP_LEFT,
 ) -> None:
-    """Writes each view of image `at` of a batch, which is decoded once, into `outs`, (N, C, H, W)
-    each; `origin` as for `View.resize`.
+    """Writes each view of image `at` of a batch, which is decoded once.
+
+    Args:
+        outs: for each view the N images that are written, (1, C, H, W): `split(1)` of a batch.
+        origin: as for `View.resize`.
     """
     for number, (view, drawn, out) in enumerate(zip(views, planned.views, outs, strict=True)):
         if not number or not view.shares_resize:
@@ -265,21 +266,32 @@ def change_views(
     return replace(batch, groups=tuple(groups))
 
 
+def as_one(pixels: torch.Tensor) -> torch.Tensor:
+    """(H, W, C) as a batch of one, (1, C, H, W), that is channels_last; a view where it can be.
+
+    A call of PyTorch lets go of the interpreter lock, which another thread then takes, so there is
+    one call here and not two.
+    """
+    height, width, channels = pixels.shape
+    strides = (height * width * channels, 1, width * channels, channels)
+    return pixels.contiguous().as_strided((1, channels, height, width), strides)
+
+
 def crop_and_flip(
     image: torch.Tensor, crop: list[int], shape: Pair, flips: tuple[bool, bool]
 ) -> torch.Tensor:
-    """(C, *shape) of (C, h, w); what is outside the image is black.
+    """(1, C, *shape) of (1, C, h, w); what is outside the image is black.
 
     Args:
         crop: top and left of the result in the image.
         flips: left to right, top to bottom.
     """
-    (height, width), (top, left) = image.shape[1:], crop
+    (height, width), (top, left) = image.shape[2:], crop
     if top >= height or left >= width or top <= -shape[0] or left <= -shape[1]:
         # nothing of it is visible; F.pad takes away no more than there is
-        image = image.new_zeros((len(image), *shape))
+        image = image.new_zeros((1, image.shape[1], *shape))
     elif (height, width, top, left) != (*shape, 0, 0):
         image = F.pad(image, [-left, left + shape[1] - width, -top, top + shape[0] - height])
 
-    axes = [axis for axis, is_flipped in zip((2, 1), flips, strict=True) if is_flipped]
+    axes = [axis for axis, is_flipped in zip((3, 2), flips, strict=True) if is_flipped]
     return image.flip(axes) if axes else image

@@ -60,7 +60,7 @@ class Finisher:
         groups = tuple(
             buffers.take(n * len(views), views[0].shape) for buffers, views in each_group
         )
-        outs = [out for group in groups for out in torch.split(group, n)]
+        outs = [torch.split(out, 1) for group in groups for out in torch.split(group, n)]
 
         # a small batch is cut into fewer parts than there are threads
         count = min(self._count, -(-n // MIN_IMAGES_PER_TASK))
@@ -72,7 +72,11 @@ class Finisher:
         return Decoded(planned, groups), parts
 
     def _finish(
-        self, planned: PlannedBatch, regions: Regions, outs: list[torch.Tensor], places: range
+        self,
+        planned: PlannedBatch,
+        regions: Regions,
+        outs: list[tuple[torch.Tensor, ...]],
+        places: range,
     ) -> None:
         origins = planned.region[:, :2]
         with span("finish"):

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.backends.pixels.finish import crop_and_flip
+from dali_pipes.backends.pixels.finish import as_one, crop_and_flip
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.plan.coordinates import mask_indices
 from dali_pipes.plan.geometry import Geometry, Pair
@@ -54,8 +54,9 @@ def move_second(
     region = values[top : top + height, left : left + width]
     to = int(geometry.resize[0]), int(geometry.resize[1])
     resized = np.ascontiguousarray(resize_values(region, to, interpolation, antialias))
-    image, crop = torch.from_numpy(resized).permute(2, 0, 1), geometry.crop.tolist()
-    return crop_and_flip(image, crop, shape, (bool(geometry.flip), bool(geometry.vertical_flip)))
+    flips = bool(geometry.flip), bool(geometry.vertical_flip)
+    image = as_one(torch.from_numpy(resized))
+    return crop_and_flip(image, geometry.crop.tolist(), shape, flips)[0]
 
 
 def resize_values(values: Values, to: Pair, interpolation: str, antialias: bool) -> Values:

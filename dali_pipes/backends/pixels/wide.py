@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dali_pipes.backends.pixels.decode import check_size
-from dali_pipes.backends.pixels.finish import Pixels
+from dali_pipes.backends.pixels.finish import Pixels, as_one
 from dali_pipes.backends.pixels.gray import WEIGHTS
 from dali_pipes.backends.pixels.values import resize_values
 from dali_pipes.backends.pixels.whole import WARPS
@@ -65,14 +65,14 @@ class _WidePixels:
     def resize(
         self, part: list[int], size: Pair, interpolation: str, antialias: bool
     ) -> torch.Tensor:
-        """(C, *size) float32 from 0 to 255."""
+        """(1, C, *size) float32 from 0 to 255."""
         top, left, height, width = part
         region = self._values[top : top + height, left : left + width]
         # Pillow's NEAREST is what PyTorch calls "nearest-exact"
         method = interpolation.removesuffix("-exact")
         resized = resize_values(region, size, method, antialias or interpolation != "bilinear")
         values = np.asarray(resized.clip(0, _WHITE) / np.float32(_STEP), np.float32)
-        return torch.from_numpy(self._in_all_channels(values)).permute(2, 0, 1)
+        return as_one(torch.from_numpy(self._in_all_channels(values)))
 
     def _in_all_channels(self, values: Values) -> Values:
         return values.repeat(self._channels, 2) if values.shape[2] < self._channels else values

@@ -181,7 +181,7 @@ class _Images(Dataset[WorkerResult]):
             tensors.empty_images(n * len(views), self._channels, views[0].shape, *form)
             for views in planned.groups
         )
-        outs = [out for group in groups for out in torch.split(group, n)]
+        outs = [torch.split(out, 1) for group in groups for out in torch.split(group, n)]
         turns = images.take_orientations(planned.ids).tolist() if self._upright else [1] * n
         are_wide = images.take_wide(planned.ids) if images.has_wide else [False] * n
 
