@@ -113,9 +113,9 @@ def test_a_batch_is_read_after_the_stream_that_makes_it_has_come_so_far():
         was_late |= not late.query()
         torch.cuda.synchronize()
         assert (copy.images == number).all()
-    # with memory that is poisoned the simulated GPU ends its sleep sooner
-    is_said = was_late or os.environ.get("SIMULATED_GPU_POISON") == "1"
-    assert is_said, "the batch was not late; nothing can be said"
+    if not was_late and os.environ.get("SIMULATED_GPU_POISON") == "1":
+        pytest.skip("with poisoned memory no batch is late here, and why is not known")
+    assert was_late, "the batch was not late; nothing can be said"
 
 
 def test_memory_of_a_batch_is_not_taken_again_before_the_current_stream_has_read_it(late):
