@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.convert import from_torch as from_torch
     from dali_pipes.adapters.from_torch.convert import transform_from_torch as transform_from_torch
     from dali_pipes.adapters.from_torch.reading import NotConvertibleError as NotConvertibleError
-    from dali_pipes.adapters.items.encoded import Encoded as Encoded
-    from dali_pipes.adapters.items.load import load as load
     from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
     from dali_pipes.backends.torch.config import TorchConfig as TorchConfig
     from dali_pipes.data.manifest import Manifest as Manifest
@@ -51,7 +49,6 @@ _NAMES = [
     "CutMix",
     "DaliConfig",
     "DaliPipesError",
-    "Encoded",
     "Loader",
     "Manifest",
     "ManifestError",
@@ -69,7 +66,6 @@ _NAMES = [
     "diagnose",
     "explain",
     "from_torch",
-    "load",
     "trace",
     "transform_from_torch",
 ]
@@ -83,7 +79,6 @@ _HOMES = (
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     "loader.mixing_kernels",
     *("adapters.from_torch.convert", "adapters.from_torch.reading"),
-    *("adapters.items.encoded", "adapters.items.load"),
     "tools.diagnosis.function",
     "tools.explain",
 )

@@ -62,15 +62,14 @@ class Kind(IntEnum):
     WEIGHTED = 7  # a draw by weights, by its place in all epochs
     SHARDS = 8  # a permutation of all shards
     SHARD_WINDOW = 9  # of the samples of one window of shards
-    ITEM = 10  # the seeds with which a data set makes an item, by its id
 
 
 # The counter of every random number, word by word. The key is the seed; only whole permutations
 # come from NumPy (`permutation.random_permutation`).
 #
 #                           word 0                          word 1           word 2
-#   SAMPLE, BATCH, PLACE,   bits 31 … 0 of the id or place  epoch            view (31 … 16),
-#   ITEM                                                                     draw (15 … 0)
+#   SAMPLE, BATCH, PLACE    bits 31 … 0 of the id or place  epoch            view (31 … 16),
+#                                                                            draw (15 … 0)
 #   IMAGES, GROUPS,         0; MEMBERS: the class or        number of the    0
 #   MEMBERS, SHARDS,        source; SHARD_WINDOW: the       permutation,
 #   SHARD_WINDOW            window                          bits 31 … 0

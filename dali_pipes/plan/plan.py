@@ -7,7 +7,7 @@ ids (`_draw`). `Plan.batch` plans one step, `Plan.iter_from` all from one step o
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ParamSpec, Self, TypeVar
@@ -391,20 +391,6 @@ class Plan:
             )
             start += len(places)
 
-    @check_arguments(epoch=(0, LARGEST_EPOCH), step=(0, 2**48))
-    def draw_numbers(
-        self, epoch: int, step: int, ids: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], Kind]:
-        """The numbers, and their kind, by which the draws of this rank's samples in a step are
-        keyed: their ids, or their places in an order that repeats samples.
-
-        Raises:
-            ConfigError: an epoch has no such step.
-        """
-        self._refuse_beyond(step, self.steps)
-        order = self._order(epoch)
-        return (self._places(step), Kind.PLACE) if order.repeats else (ids, Kind.SAMPLE)
-
     def objects(self, ids: NDArray[np.int64]) -> Objects | None:
         """The objects of these samples, in pixels of the images as they are planned.
 
@@ -446,29 +432,6 @@ class Plan:
         # Each rank begins where the one before it ends. The parts of a smaller last batch differ by
         # one sample at most.
         return np.arange(start + size * index // count, start + size * (index + 1) // count)
-
-
-def plan_loose(
-    images: LooseImages,
-    ids: NDArray[np.int64],
-    transform: Transform,
-    draws: Callable[[int], Draws],
-    epoch: int,
-    step: int,
-) -> PlannedBatch:
-    """A planned batch of images that are in no manifest.
-
-    Args:
-        ids: (N,) the numbers of its images in `images`.
-        draws: gives the random numbers of these images for a view of the transform, by its number.
-    """
-    sizes = images.take_sizes(ids, upright=transform.exif == "apply")
-    numbers = itertools.count()  # of the views over all groups
-    groups = tuple(
-        tuple(_view(_draw(view, sizes, None, draws(next(numbers))), slice(None)) for view in group)
-        for group in transform.groups
-    )
-    return PlannedBatch(epoch, step, ids, groups, images)
 
 
 # one view of the samples of several steps

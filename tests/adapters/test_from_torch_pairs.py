@@ -218,7 +218,7 @@ def normalize_plain(first, second):
 
 
 REFUSED = {
-    "apart": ({"make": apart}, "pictures of 2 files.* every_epoch=True .* one call of .*v2"),
+    "apart": ({"make": apart}, "pictures of 2 files.* one call of .*v2"),
     "colors of both": ({"make": jitter_both}, "ColorJitter .*is called with 2 pictures at once"),
     "colors of the second": ({"make": jitter_second}, "ColorJitter changes the second picture"),
     "a flip of the first": ({"make": flip_first}, "RandomHorizontalFlip may move the first"),

@@ -2,10 +2,8 @@
 what it proposes does.
 """
 
-import importlib
 import random
 import re
-import sys
 from functools import partial
 
 import albumentations as A
@@ -20,7 +18,6 @@ from torchvision import transforms as v1
 from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import v2
 
-import dali_pipes as dp
 from dali_pipes.adapters.from_torch import tracer
 from dali_pipes.adapters.from_torch.readers.albumentations import alike, parts_of
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
@@ -105,7 +102,7 @@ PROGRAMS = {
     "two files": (
         lambda files: Front(files, lambda at: COUNT - 1 - at),
         "pictures of 2 files",
-        "pass every_epoch=True to from_torch, which .* may have several files",
+        "give two that belong together to one call of torchvision.transforms.v2",
     ),
     "frames": (
         lambda files: Frames(files, lambda at: COUNT - 1 - at),
@@ -266,41 +263,6 @@ def test_two_loaders_of_one_seed(files):
         assert torch.equal(labels, same) and not torch.equal(one, other)
     for loader in loaders:
         loader.close()
-
-
-OWN_MODULE = """
-import torch
-from PIL import Image
-
-
-class Mine(torch.utils.data.Dataset):
-    def __init__(self, files, transform):
-        self.files, self.transform = files, transform
-
-    def __len__(self):
-        return len(self.files)
-
-    def __getitem__(self, index):
-        return self.transform(Image.open(self.files[index]).convert("RGB")), 0
-
-    def __getitems__(self, indices):
-        return [(self[index][0], 7) for index in indices]
-"""
-
-
-@pytest.mark.parametrize("name", ["datasets", "transforms", "mine"])
-def test_a_module_with_the_name_of_a_library_is_the_program_s(files, tmp_path, monkeypatch, name):
-    """Its `__getitems__` is one of the program's, whatever the module is called."""
-    (tmp_path / f"{name}.py").write_text(OWN_MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    module = importlib.import_module(name)
-    try:
-        loader = DataLoader(module.Mine(files, SIZE), batch_size=4)
-        with pytest.raises(NotConvertibleError, match="it has a __getitems__, which may make a"):
-            dp.from_torch(loader, dp.TorchConfig(num_workers=0), seed=0, every_epoch=True)
-    finally:
-        sys.modules.pop(name)
 
 
 def test_an_old_albumentations_is_refused_in_one_line(files, monkeypatch):

@@ -14,7 +14,6 @@ import dali_pipes as dp
 METHODS = {
     "Batch": "pin_memory targets text to",
     "BatchDraws": "uniform",
-    "Encoded": "key",
     "Loader": "close explain load_state_dict set_epoch state_dict stats",
     "Manifest": (
         "concat describe filter from_coco from_hf from_masks from_table load map_classes mix name "

@@ -137,7 +137,6 @@ def test_walk_goes_on_across_epochs():
     [
         lambda plan, step: plan.batch(0, step),
         lambda plan, step: plan.batch_offset(step),
-        lambda plan, step: plan.draw_numbers(0, step, np.arange(1)),
         # step 3 is after the last one, where a loader is at an epoch's end
         lambda plan, step: plan.iter_from(0, step if step != 3 else 4),
     ],

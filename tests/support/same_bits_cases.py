@@ -38,7 +38,7 @@ class Case:
     Attributes:
         source: a name in `SOURCES` of same_bits_images.py.
         transform: None: the source has its own.
-        options: of `build_loader`, `load` or `from_torch`.
+        options: of `build_loader` or `from_torch`.
         epoch: the first one; of each of `epochs` the first `batches` are taken.
         resume_by: the config of another loader, which goes on from the state after one batch.
     """
@@ -228,16 +228,7 @@ def target_cases() -> Named:
 
 
 def program_cases() -> Named:
-    """Data sets of programs: items with pictures for `load`, and pairs for `from_torch`."""
-    views = {"a": {"count": 2, "size": 32}, "b": {"size": 20}}
-    for name, transform in {
-        "train": train(),
-        "augmented": augmented("TrivialAugmentWide", "RandomErasing", exif="apply"),
-        "step before": train(before=STEPS["many"]),
-        "views": made("ViewsTransform", views=views, dtype="fp16", memory_format="channels_last"),
-    }.items():
-        yield from on(TWO, f"items, {name}", "items", transform)
-    yield from on(("workers",), "items, train", "items", train(), options={"num_workers": 2})
+    """Data sets of programs, for `from_torch`."""
     for source in ("pairs", "pairs, evaluation"):
         yield from on((*TWO, "workers"), source, source, None)
 

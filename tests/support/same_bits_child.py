@@ -94,8 +94,7 @@ def build(case: Case, config: Made, images: Path) -> Any:
         return dp.from_torch(source, make(config), device="cpu", check=False, **options)
 
     usual = {"batch_size": 10, "last_batch": "partial", "device": "cpu"}
-    build_any = dp.build_loader if isinstance(source, dp.Manifest) else dp.load
-    return build_any(source, make(config), transform=transform, **{**usual, **options})
+    return dp.build_loader(source, make(config), transform=transform, **{**usual, **options})
 
 
 @cache

@@ -4,7 +4,6 @@
 
 import io
 import json
-import random
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -226,27 +225,6 @@ WRITERS: Mapping[str, Callable[[Path], None]] = {
 }
 
 
-class Items(Dataset):
-    """Two pictures of each item with equal random numbers, and one of its own."""
-
-    def __init__(self, dp: Any, folder: Path):
-        self.dp, self.files = dp, sorted(map(str, folder.rglob("*.jpeg")))
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        file, other = self.files[index], Path(self.files[-index]).read_bytes()
-        make = self.dp.Encoded
-        small = self.dp.EvalTransform(size=20, resize=24)
-        return {
-            "pair": (make(file, draws="pair"), make(Path(file).read_bytes(), draws="pair")),
-            "other": make(other, small),
-            "drawn": random.random(),
-            "name": Path(file).name,
-        }
-
-
 class Pairs(Dataset):
     """A picture and its negative."""
 
@@ -305,8 +283,7 @@ class Source(NamedTuple):
 
     Attributes:
         folder: its files, the name of their writer.
-        open: given dali_pipes and that folder, makes a manifest, a data set for `load`, or a
-            DataLoader for `from_torch`.
+        open: given dali_pipes and that folder, makes a manifest, or a DataLoader for `from_torch`.
     """
 
     folder: str
@@ -323,7 +300,6 @@ SOURCES: Mapping[str, Source] = {
     "coco": Source("coco", open_coco),
     "masks": Source("masks", open_masks),
     "numbers": Source("numbers", open_numbers),
-    "items": Source("photos", Items),
     "pairs": Source("pairs", partial(open_pairs, evaluation=False)),
     "pairs, evaluation": Source("pairs", partial(open_pairs, evaluation=True)),
 }

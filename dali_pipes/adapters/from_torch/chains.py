@@ -307,8 +307,7 @@ def _describe_pair(call: TransformCall) -> tuple[str, str]:
         )
     return (
         f"{step}{place} is called with {len(call.inputs)} pictures at once",
-        "give both to crops, resizes and flips of torchvision.transforms.v2 alone; or return both "
-        "files as dp.Encoded, with one name in draws=, to dp.load (docs/items.md); load masks with "
+        "give both to crops, resizes and flips of torchvision.transforms.v2 alone; load masks with "
         "Manifest.from_masks (docs/objects.md)",
     )
 

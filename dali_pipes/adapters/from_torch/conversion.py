@@ -61,7 +61,6 @@ from dali_pipes.adapters.from_torch.recording.keys import freeze
 from dali_pipes.adapters.from_torch.recording.objects import content, is_a, is_own
 from dali_pipes.adapters.from_torch.recording.reach import is_of_program, reach
 from dali_pipes.adapters.from_torch.recording.stores import stored_by
-from dali_pipes.adapters.from_torch.refusals import TRY_EVERY_EPOCH
 from dali_pipes.adapters.from_torch.samples import (
     DataSetSamples,
     are_pairs,
@@ -297,12 +296,8 @@ def _read(chains: list[Chain], prefetch: Any) -> list[Reading]:
     return readings
 
 
-def refuse_other_loaders(loader: Any, *, iterates: bool = False) -> None:
-    """Refuses what is no DataLoader as torch's, and an IterableDataset.
-
-    Args:
-        iterates: whether an IterableDataset is taken, with its `worker_init_fn`.
-    """
+def refuse_other_loaders(loader: Any) -> None:
+    """Refuses what is no DataLoader as torch's, and an IterableDataset."""
     kind = loader if isinstance(loader, type) else type(loader)
     refuse_unless(
         isinstance(loader, DataLoader),
@@ -321,15 +316,12 @@ def refuse_other_loaders(loader: Any, *, iterates: bool = False) -> None:
             "its own way (1 line); move what it does to a batch into the collate function",
         )
 
-    if iterates:
-        return
     refuse_unless(
         not isinstance(loader.dataset, IterableDataset),
         f"an IterableDataset, {place_of(type(loader.dataset), '__iter__')},",
         "which samples there are, and in which order, is in its code",
-        "pass every_epoch=True to from_torch, which then runs its iterator as it is; or use "
-        "Manifest.open and build_loader, which read folders, tables, and shards such as those of "
-        "WebDataset (docs/shards.md)",
+        "use Manifest.open and build_loader, which read folders, tables, and shards such as those "
+        "of WebDataset (docs/shards.md)",
     )
     if loader.num_workers and loader.worker_init_fn:
         _refuse_worker_changes(loader.worker_init_fn)
@@ -441,8 +433,8 @@ def _samples_of(
         len(files) == 1,
         seen.name,
         f"its samples have pictures of {len(files)} files",
-        f"{TRY_EVERY_EPOCH}, and may have several files; two that belong together are moved "
-        "together if they are given to one call of torchvision.transforms.v2",
+        "give two that belong together to one call of torchvision.transforms.v2, which moves them "
+        "together",
     )
     place = files.pop()
     return DataSetSamples(

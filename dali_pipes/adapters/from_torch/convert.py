@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
 
-from dali_pipes.adapters.every_epoch.convert import convert_every_epoch
-from dali_pipes.adapters.every_epoch.iterable import convert_iterable
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
 from dali_pipes.adapters.from_torch.steps import read
@@ -38,8 +35,6 @@ def from_torch(
     device: str | torch.device = "auto",
     on_bad_sample: str = "raise",
     cache_dir: str | Path | None = None,
-    every_epoch: bool = False,
-    allow_state: bool = False,
 ) -> ConvertedLoader:
     """Returns a loader that yields what `dataloader` yields.
 
@@ -64,36 +59,11 @@ def from_torch(
         cache_dir: folder in which the scan of these files is kept, and what the data set returned
             for each sample; by default each call reads the headers of all images and runs the data
             set for all samples. A call that is stopped goes on there the next time.
-        every_epoch: for samples that are random, or of several files: the data set runs for every
-            sample of every epoch, in the DataLoader's own `num_workers`, without decoding anything.
-            Before each, all random numbers are seeded by (seed, epoch, sample), so an epoch is the
-            same with any backend, ranks and workers, and after a resume (docs/items.md). An
-            IterableDataset has its own order, and a rank and a worker what its iterator yields.
-        allow_state: with `every_epoch`, a data set may keep something from sample to sample, on
-            which no sample depends, such as a cache of sizes.
 
     Raises:
         NotConvertibleError: a part cannot be carried over; the text names it. It is a ConfigError.
     """
     config = config or DaliConfig()
-    if every_epoch:
-        _refuse_cache(cache_dir)
-        iterates = isinstance(getattr(dataloader, "dataset", None), IterableDataset)
-        convert: Any = convert_iterable if iterates else convert_every_epoch
-        items, known, found = convert(
-            dataloader,
-            config,
-            check=check,
-            rank=rank,
-            seed=seed,
-            device=device,
-            on_bad_sample=on_bad_sample,
-            allow_state=allow_state,
-        )
-        return ConvertedLoader(items, known, found)
-    if allow_state:
-        raise ConfigError("allow_state is for every_epoch=True; leave it out, or set both")
-
     conversion = Conversion.of(dataloader, cache_dir, rank)
     order = conversion.order
     # timm's PrefetchLoader has a device, to which it moves its batches
@@ -114,14 +84,6 @@ def from_torch(
         batch_transform=conversion.batch_transform,
     )
     return ConvertedLoader(loader, conversion, found)
-
-
-def _refuse_cache(cache_dir: Any) -> None:
-    if cache_dir is not None:
-        raise ConfigError(
-            "cache_dir keeps what each sample is, and with every_epoch=True samples are run again "
-            "in each epoch; leave cache_dir out"
-        )
 
 
 def transform_from_torch(transform: Any, **options: Any) -> Transform:

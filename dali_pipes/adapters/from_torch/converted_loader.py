@@ -1,37 +1,11 @@
 """What `from_torch` returns: `ConvertedLoader`, a loader with the interface of a DataLoader."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, Self
+from collections.abc import Iterator
+from typing import Any, Self
 
-from dali_pipes.adapters.every_epoch.iterable_loader import IterableLoader
-from dali_pipes.adapters.from_torch.batches import SamplerOrder
-from dali_pipes.adapters.from_torch.later import HeldState
-from dali_pipes.adapters.from_torch.reading import Step
+from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import RefusesAttributes
-
-
-class Converted(Protocol):
-    """What is known of an old loader.
-
-    Attributes:
-        dataset: the old data set.
-        order: with the `batch_size` of a rank.
-        output: makes the old loader's batch of one of the new loader's.
-        steps: all old steps, and what carries each of them out.
-        facts: what the data set and its sampler held.
-    """
-
-    @property
-    def dataset(self) -> Any: ...
-    @property
-    def order(self) -> SamplerOrder: ...
-    @property
-    def output(self) -> Callable[[Any, tuple[int, ...]], Any]: ...
-    @property
-    def steps(self) -> list[Step]: ...
-    @property
-    def facts(self) -> HeldState: ...
 
 
 class ConvertedLoader(RefusesAttributes):
@@ -39,8 +13,7 @@ class ConvertedLoader(RefusesAttributes):
     made, one epoch for each `iter()`.
 
     Attributes:
-        loader: from `build_loader`, whose batches have ids as well; with `every_epoch` a loader of
-            items.
+        loader: from `build_loader`, whose batches have ids as well.
         dataset: the old data set.
         batch_size: images of a full batch of this process.
         sampler: `sampler.set_epoch(epoch)` chooses the epoch of the next `iter()`, and
@@ -50,7 +23,7 @@ class ConvertedLoader(RefusesAttributes):
 
     _set_once = ("loader", "dataset", "batch_size", "sampler", "batch_sampler")
 
-    def __init__(self, loader: Loader | IterableLoader, conversion: Converted, found: str):
+    def __init__(self, loader: Loader, conversion: Conversion, found: str):
         self.loader, self.dataset, self.batch_size = (
             loader,
             conversion.dataset,
@@ -113,9 +86,9 @@ class ConvertedLoader(RefusesAttributes):
 class _EpochSampler:
     """The part of a sampler that training programs use: its length and `set_epoch`."""
 
-    _loader: Loader | IterableLoader
+    _loader: Loader
 
-    def __init__(self, loader: Loader | IterableLoader):
+    def __init__(self, loader: Loader):
         object.__setattr__(self, "_loader", loader)
 
     def __setattr__(self, name: str, value: Any) -> None:

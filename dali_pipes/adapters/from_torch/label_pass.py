@@ -27,7 +27,6 @@ from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_
 from dali_pipes.adapters.from_torch.recording.random_states import seed_all, states_kept
 from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Opened, Supply
 from dali_pipes.adapters.from_torch.refusals import (
-    TRY_EVERY_EPOCH,
     describe_steps,
     refuse_drawn,
     refuse_together,
@@ -370,8 +369,8 @@ class _Visitor:
             raise NotConvertibleError(
                 self._trace.name,
                 f"sample {index} opens {_names(one[0])}, and the next time {_names(other[0])}",
-                f"{TRY_EVERY_EPOCH}; or choose the files of each sample in __init__ (about 3 "
-                "lines), and keep no pictures in the data set",
+                "choose the files of each sample in __init__ (about 3 lines), and keep no "
+                "pictures in the data set",
             )
 
         if (place := first_difference(one[1], other[1])) is not None:
@@ -381,7 +380,7 @@ class _Visitor:
                 f"sample {index} has another value{' at ' + place if place else ''} each time: it "
                 "is random, or depends on pixels, on the worker, or on what was loaded before",
                 "return what it is computed from, and compute it in the collate function (about 3 "
-                f"lines); if it is random, {TRY_EVERY_EPOCH}",
+                "lines)",
             )
 
     def _refuse_together(self, index: Any, other: Record) -> None:

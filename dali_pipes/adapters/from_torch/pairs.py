@@ -28,10 +28,7 @@ _OF_SECOND = (
 )
 # what the two pictures may have for themselves
 _OF_EACH = ("mean", "std", "dtype", "augment")
-_ITEMS = (
-    "return both files of a sample as dp.Encoded, with one name in draws=, to dp.load "
-    "(docs/items.md; about 8 lines)"
-)
+_INSTEAD = "keep your DataLoader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ class PairReading:
             not differs,
             self.name,
             "the two pictures of a sample are resized or moved in different ways",
-            f"treat them alike, or {_ITEMS}",
+            f"treat them alike, or {_INSTEAD}",
         )
 
         functions = [each.title for each in (*view.functions_before, *view.augmenter.functions)]
@@ -111,7 +108,7 @@ class PairReading:
             not functions,
             ", ".join(functions),
             "it may move pixels, and the second picture would not go along",
-            _ITEMS,
+            _INSTEAD,
         )
         return replace(self, made=other)
 
@@ -155,14 +152,14 @@ def read_pair(seen: Trace) -> PairReading | None:
         is_simple and all(each.kind != "pil" for each in shown),
         seen.name,
         "its samples have more pictures than two that move together",
-        _ITEMS,
+        _INSTEAD,
     )
     turned = seen.exif == "apply" or image.is_upright or target.is_upright
     refuse_unless(
         not (turned or image.is_gray or target.is_gray),
         seen.name,
         "one of the two pictures of a sample is turned by its EXIF tag, or gray",
-        f'open both with Image.open(path).convert("RGB"), or {_ITEMS}',
+        f'open both with Image.open(path).convert("RGB"), or {_INSTEAD}',
     )
 
     _refuse_apart(seen.name, image, target, joint)
@@ -182,7 +179,7 @@ def _refuse_apart(name: str, image: Chain, target: Chain, joint: set[int]) -> No
             f"{kind} changes the second picture of a sample"
             + (", as the first one" if call in joint else " alone"),
             "give both to crops, resizes and flips, and the first one alone to other steps; or "
-            + _ITEMS,
+            + _INSTEAD,
         )
         moves.append(call)
 
@@ -196,10 +193,10 @@ def _refuse_apart(name: str, image: Chain, target: Chain, joint: set[int]) -> No
             kind in MOVED_TOGETHER and call in joint,
             name,
             f"{kind} may move the first picture of a sample alone",
-            f"give crops, resizes and flips both pictures in one call; or {_ITEMS}",
+            f"give crops, resizes and flips both pictures in one call; or {_INSTEAD}",
         )
         ours.append(call)
-    refuse_unless(ours == moves, name, "its two pictures are moved in different orders", _ITEMS)
+    refuse_unless(ours == moves, name, "its two pictures are moved in different orders", _INSTEAD)
 
 
 def refuse_other_pairs(seen: Trace, manifest: Manifest) -> None:
@@ -219,7 +216,7 @@ def refuse_other_pairs(seen: Trace, manifest: Manifest) -> None:
             size == (width, height),
             seen.name,
             f"{file} has {size[0]} × {size[1]} pixels, and its first picture {width} × {height}",
-            f"make them equal; or {_ITEMS}",
+            f"make them equal; or {_INSTEAD}",
         )
         refuse_unless(
             not others,

@@ -19,7 +19,6 @@ _FIXED = (
 )
 # what a user can do about code of their own
 IN_COLLATE = "in the collate function, which is called as it is"
-TRY_EVERY_EPOCH = "pass every_epoch=True to from_torch, which then runs it for each sample anew"
 INTO_COLLATE = "into the collate function, which is called as it is (as many lines as it has)"
 
 
@@ -75,7 +74,7 @@ def refuse_drawn(name: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> 
         not drawn,
         name,
         f"code of its own draws random numbers (of {' and '.join(drawn)})",
-        f"{TRY_EVERY_EPOCH}; or draw them {IN_COLLATE} (about 3 lines)",
+        f"draw them {IN_COLLATE} (about 3 lines)",
     )
 
 

@@ -36,7 +36,6 @@ from dali_pipes.adapters.from_torch.recording.visit import EndlessError, Supply,
 from dali_pipes.adapters.from_torch.refusals import (
     IN_COLLATE,
     INTO_COLLATE,
-    TRY_EVERY_EPOCH,
     describe_error,
     describe_steps,
     is_fixed,
@@ -448,8 +447,7 @@ class Tracer:
                 self._name,
                 "its code sets a random state again, so that two transforms draw the same numbers, "
                 "and ours would draw others",
-                f"{TRY_EVERY_EPOCH}; or call one transform with both, as torchvision.transforms.v2 "
-                "can with a mask",
+                "call one transform with both, as torchvision.transforms.v2 can with a mask",
             )
             used |= {
                 (place, state)
@@ -566,8 +564,7 @@ class Tracer:
         if len({opened.path for opened in visit.opened}) > 1:
             instead = (
                 "keep your DataLoader: a plan has one file for each sample, and this sample has "
-                f"{len(visit.opened)}; or return the files of pairs as dp.Encoded to dp.load "
-                "(docs/items.md)"
+                f"{len(visit.opened)}"
             )
         elif any("['boxes']" in path for path, _ in leaves(seen.skeleton)):
             instead = "use build_loader with targets.boxes, which moves boxes too (docs/objects.md)"
@@ -643,9 +640,9 @@ class Tracer:
             if len(files[0]) == len(files[1])
             else f"it opens {len(files[0])} files, then {len(files[1])}: it keeps pictures, or "
             "chooses files",
-            f"{TRY_EVERY_EPOCH}; or choose the files of each sample in __init__ (about 3 lines), "
-            "and keep no pictures; or form pairs and triplets among the samples of a batch, by "
-            "sampling=PerClass(…) of build_loader (docs/sampling.md)",
+            "choose the files of each sample in __init__ (about 3 lines), and keep no pictures; or "
+            "form pairs and triplets among the samples of a batch, by sampling=PerClass(…) of "
+            "build_loader (docs/sampling.md)",
         )
 
         place = first_difference(one.skeleton, other.skeleton)
@@ -659,8 +656,7 @@ class Tracer:
             place is None,
             self._name,
             f"sample{place} {problem}",
-            f"return what it is computed from, and compute it {IN_COLLATE} (about 3 lines); if it "
-            f"is random, {TRY_EVERY_EPOCH}",
+            f"return what it is computed from, and compute it {IN_COLLATE} (about 3 lines)",
         )
 
     def _expect(self, seen: Seen, what: str) -> None:

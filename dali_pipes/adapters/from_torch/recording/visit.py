@@ -165,7 +165,6 @@ class Visit:
         failed_step: the last transform that raised an error; None: none did.
         drawn: the random states before and after each transform, but in cheap visits.
         changed: the first file that the program wanted to change; "": none.
-        seeded_with: with what PyTorch's random numbers were seeded before.
         noise_number: visits with other numbers hand out other cheap noise, so that a picture of
             one shows no mark of another.
     """
@@ -173,7 +172,7 @@ class Visit:
     __slots__ = (
         *("supply", "is_cheap", "keys", "known", "seed", "containers", "masks", "opened", "calls"),
         *("marks", "read", "listed", "events", "depth", "failed_step", "drawn", "changed"),
-        *("seeded_with", "noise_number", "_noise"),
+        *("noise_number", "_noise"),
     )
 
     def __init__(
@@ -198,7 +197,6 @@ class Visit:
         self.drawn: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
         self.depth, self.changed = 0, ""
         self.failed_step: Any = None
-        self.seeded_with = torch.default_generator.initial_seed()
         self._noise: np.random.Generator | None = None
 
     @property
