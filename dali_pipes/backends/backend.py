@@ -10,7 +10,7 @@ decides nothing, so any backend can make any batch, whichever made the one befor
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -51,12 +51,10 @@ class Decoded:
     Attributes:
         groups: for each of the transform's `groups` the images of its V views, (V × N, C, H, W):
             all of one view before those of the next.
-        targets: what it made besides, by name, such as the items of a program.
     """
 
     planned: PlannedBatch
     groups: tuple[torch.Tensor, ...]
-    targets: dict[str, Any] = field(default_factory=dict)
 
     @property
     def images(self) -> torch.Tensor:

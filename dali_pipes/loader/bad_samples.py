@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +34,6 @@ class BadSamples:
     Attributes:
         failures: (id, path, reason) of each sample that has failed.
     """
-
-    _remedy: ClassVar[str] = (
-        "Fix or remove them and scan again (verify='full' of Manifest.scan, from_table, from_coco "
-        "or from_masks lists all, also masks)"
-    )
-    _unit: ClassVar[str] = "images"  # what max_bad_fraction is a share of
 
     def __init__(self, plan: Plan, transform: Transform, substitute: bool, max_fraction: float):
         self._plan, self._transform = plan, transform
@@ -146,24 +140,18 @@ class BadSamples:
         Raises:
             BadSampleError: bad samples are not to be substituted, or by now there are too many.
         """
-        failed = [
-            (sample_id, self._plan.manifest.name(sample_id), why)
-            for sample_id, why in reasons.items()
-        ]
-        self._add(failed, f"epoch {planned.epoch}, step {planned.step}", len(planned))
-        return failed
-
-    def _add(self, failed: list[tuple[int, str, str]], where: str, count: int) -> None:
-        """Adds (id, path, reason) of some of `count` images; raises as `record` does."""
-        manifest = self._plan.manifest
+        manifest, where = self._plan.manifest, f"epoch {planned.epoch}, step {planned.step}"
+        failed = [(sample_id, manifest.name(sample_id), why) for sample_id, why in reasons.items()]
         # before anything is raised, so that `Loader.bad_samples` lists them in any case
         self.failures += failed
         named = "\n".join(f"  {path}: {why}" for _, path, why in failed)
 
         if not self._substitute:
             raise BadSampleError(
-                f"{where}: {len(failed)} of {count} images cannot be loaded:\n{named}\n"
-                f"{self._remedy}, or go on without them with on_bad_sample='substitute'",
+                f"{where}: {len(failed)} of {len(planned)} images cannot be loaded:\n{named}\n"
+                "Fix or remove them and scan again (verify='full' of Manifest.scan, from_table, "
+                "from_coco or from_masks lists all, also masks), or go on without them with "
+                "on_bad_sample='substitute'",
                 failed,
             )
 
@@ -171,11 +159,11 @@ class BadSamples:
         bad, images = len(self.failures) + manifest.bad_images, len(manifest) + manifest.bad_images
         if bad > self._max_fraction * images:
             raise BadSampleError(
-                f"{where}: {bad} of {images} {self._unit} are bad so far, more than "
-                "max_bad_fraction allows "
-                f"({self._max_fraction * images:g}); the last ones:\n{named}",
+                f"{where}: {bad} of {images} images are bad so far, more than max_bad_fraction "
+                f"allows ({self._max_fraction * images:g}); the last ones:\n{named}",
                 self.failures,
             )
+        return failed
 
     def _refuse(self, planned: PlannedBatch) -> NoReturn:
         where = f"epoch {planned.epoch}, step {planned.step}"

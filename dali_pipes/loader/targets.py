@@ -228,7 +228,6 @@ class TargetReader:
         targets: dict[str, Any] = {
             name: _to_device(values, device) for name, values in manifest.take_columns(ids).items()
         } | self._targets(pending, device)
-        targets |= decoded.targets
         if manifest.has_target("text"):
             targets["text"] = manifest.take_texts("text", ids)
 

@@ -87,8 +87,7 @@ class Draws:
     Args:
         numbers: (N,) ids of samples, or their places in the epoch, below 2**56.
         kind: which of the two: `SAMPLE` or `PLACE`.
-        view: the number of the view, if an image has several; (N,) numbers if they differ from
-            sample to sample.
+        view: the number of the view, if an image has several.
     """
 
     def __init__(
@@ -97,9 +96,9 @@ class Draws:
         epoch: int,
         numbers: NDArray[np.int64],
         kind: Kind = Kind.SAMPLE,
-        view: int | NDArray[np.int64] = 0,
+        view: int = 0,
     ):
-        self._key, self._epoch, self._view = seed, epoch, np.asarray(view, np.int64) << VIEW
+        self._key, self._epoch, self._view = seed, epoch, view << VIEW
         self._low, high = numbers.astype(np.uint32), numbers >> 32
         # numbers below 2**32 have no high bits, so one word serves all samples
         self._last = (
@@ -116,9 +115,8 @@ class Draws:
         several = [1] * np.ndim(draw)
         low = self._low[subset].reshape(-1, *several)
         last = (self._last if len(self._last) == 1 else self._last[subset]).reshape(-1, *several)
-        view = self._view[subset].reshape(-1, *several) if self._view.ndim else self._view
         return philox4x32(
-            (low, self._epoch, np.asarray(draw, np.int64) | view, last), self._key
+            (low, self._epoch, np.asarray(draw, np.int64) | self._view, last), self._key
         ) * np.float64(2.0**-32)
 
 
