@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dali_pipes.adapters.from_torch.convert import from_torch as from_torch
-    from dali_pipes.adapters.from_torch.convert import transform_from_torch as transform_from_torch
-    from dali_pipes.adapters.from_torch.reading import NotConvertibleError as NotConvertibleError
+    from dali_pipes.adapters.transforms.convert import transform_from_torch as transform_from_torch
+    from dali_pipes.adapters.transforms.reading import NotConvertibleError as NotConvertibleError
     from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
     from dali_pipes.backends.torch.config import TorchConfig as TorchConfig
     from dali_pipes.data.manifest import Manifest as Manifest
@@ -78,7 +78,8 @@ _HOMES = (
     *(f"backends.{name}.config" for name in ("dali", "torch")),
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     "loader.mixing_kernels",
-    *("adapters.from_torch.convert", "adapters.from_torch.reading"),
+    "adapters.from_torch.convert",
+    *("adapters.transforms.convert", "adapters.transforms.reading"),
     "tools.diagnosis.function",
     "tools.explain",
 )

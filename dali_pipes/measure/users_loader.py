@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Step
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, Step
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms.users_dataloader import DataLoaderConfig

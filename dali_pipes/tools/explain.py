@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
 from dali_pipes.measure.users_loader import print_steps

@@ -34,8 +34,8 @@ from dali_pipes.adapters.from_torch.batches import batch_transform_of, read_orde
 from dali_pipes.adapters.from_torch.check import crops
 from dali_pipes.adapters.from_torch.check.draws import distance
 from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
-from dali_pipes.adapters.from_torch.steps import read as read_steps
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
+from dali_pipes.adapters.transforms.steps import read as read_steps
 from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.plan.augment.policies import ColorJitter, RandomGrayscale, RandomSolarize
 from dali_pipes.plan.philox import Draws

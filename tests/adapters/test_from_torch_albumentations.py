@@ -8,7 +8,7 @@ from albumentations.pytorch import ToTensorV2
 from torch.utils.data import DataLoader, Dataset
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 from dali_pipes.plan.whole.resize import WholeResize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

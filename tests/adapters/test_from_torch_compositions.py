@@ -17,8 +17,8 @@ from torchvision.io import ImageReadMode, read_image
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 V1 = v1.Compose([v1.Resize((32, 40)), v1.ToTensor(), v1.Normalize([0.5] * 3, [0.25] * 3)])
 V2 = v2.Compose([v2.Resize((32, 40)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_image
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 EVAL = composes.torchvision_eval(40, 32)
 COUNT = 12

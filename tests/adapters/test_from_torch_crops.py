@@ -12,8 +12,8 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
-from dali_pipes.adapters.from_torch.steps import read
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
+from dali_pipes.adapters.transforms.steps import read
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 TORCH = dp.TorchConfig(num_workers=0)

@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader
 from torchvision import datasets
 from torchvision import transforms as v1
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 EVAL = composes.torchvision_eval(28, 24)
 GRAY = v1.Compose([v1.Resize((24, 24)), v1.ToTensor()])

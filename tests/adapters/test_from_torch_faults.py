@@ -29,8 +29,8 @@ from torchvision.transforms import v2
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import trace, tracer
 from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 EVAL = v1.Compose([v1.Resize(24), v1.CenterCrop(16), v1.ToTensor()])
 OTHER = v1.Compose([v1.Resize(20), v1.CenterCrop(16), v1.ToTensor()])

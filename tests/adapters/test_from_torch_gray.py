@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch import trace
 from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
-from dali_pipes.adapters.from_torch.steps import read
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
+from dali_pipes.adapters.transforms.steps import read
 
 datasets = later("torchvision.datasets")
 v1, v2 = later("torchvision.transforms"), later("torchvision.transforms.v2")

@@ -25,7 +25,6 @@ import dali_pipes as dp
 from dali_pipes.adapters.from_torch import label_pass
 from dali_pipes.adapters.from_torch.label_file import LabelFile
 from dali_pipes.adapters.from_torch.label_pass import pass_over
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder
 from dali_pipes.adapters.from_torch.recording import openers
 from dali_pipes.adapters.from_torch.recording.cheap import Copies, noise_of
@@ -33,6 +32,7 @@ from dali_pipes.adapters.from_torch.recording.containers import Containers
 from dali_pipes.adapters.from_torch.recording.visit import Opened
 from dali_pipes.adapters.from_torch.structure import first_difference, slot
 from dali_pipes.adapters.from_torch.trace import trace
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 from dali_pipes.data.reader import Extent
 
 EVAL = composes.torchvision_eval(40, 32)

@@ -18,8 +18,8 @@ from torchvision.io import ImageReadMode, decode_image
 from torchvision.transforms import v2
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 # programs leave files open, as many do
 pytestmark = pytest.mark.filterwarnings(

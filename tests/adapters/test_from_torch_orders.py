@@ -22,7 +22,7 @@ from torchvision import datasets
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch.batches import read_order
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 EVAL = composes.torchvision_eval(40, 32)
 CPU = {"device": "cpu"}

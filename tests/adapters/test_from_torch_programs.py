@@ -32,8 +32,8 @@ from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.structure import leaves
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 EVAL = composes.torchvision_eval(40, 32)
 STEPS = [v1.Resize(40), v1.CenterCrop(32)]

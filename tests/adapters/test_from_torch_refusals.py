@@ -19,9 +19,9 @@ from torchvision.datasets.folder import pil_loader
 from torchvision.transforms import v2
 
 from dali_pipes.adapters.from_torch import tracer
-from dali_pipes.adapters.from_torch.readers.albumentations import alike, parts_of
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recording import made_up
+from dali_pipes.adapters.transforms.readers.albumentations import alike, parts_of
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 SIZE = v1.Compose([v1.Resize((40, 48)), v1.ToTensor()])
 CROP = v1.RandomResizedCrop(32)

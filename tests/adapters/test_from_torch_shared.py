@@ -20,7 +20,6 @@ from torchvision import transforms as v1
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recorder import Recorder
 from dali_pipes.adapters.from_torch.recording import kept as kept_module
 from dali_pipes.adapters.from_torch.recording import light_copy
@@ -28,6 +27,7 @@ from dali_pipes.adapters.from_torch.recording import reach as reach_module
 from dali_pipes.adapters.from_torch.recording.kept import find_generators, globals_kept
 from dali_pipes.adapters.from_torch.recording.reach import copy_data, find_read, reach
 from dali_pipes.adapters.from_torch.structure import first_difference
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 CROP = v1.RandomResizedCrop(16)
 COUNT = 12

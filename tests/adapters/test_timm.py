@@ -17,9 +17,9 @@ from later import later
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.readers.timm import note_prefetch_loader
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading
-from dali_pipes.adapters.from_torch.steps import read
+from dali_pipes.adapters.transforms.readers.timm import note_prefetch_loader
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, Reading
+from dali_pipes.adapters.transforms.steps import read
 
 timm = later("timm")
 timm_data = later("timm.data")

@@ -17,8 +17,8 @@ from torchvision.datasets import ImageFolder
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
-from dali_pipes.adapters.from_torch.steps import read_steps
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
+from dali_pipes.adapters.transforms.steps import read_steps
 from dali_pipes.backends.backend import Job
 from dali_pipes.backends.pixels.functions import check_functions
 from dali_pipes.backends.registry import load_backend

@@ -8,7 +8,7 @@ from later import later
 from made_up import trial
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.reading import Step
+from dali_pipes.adapters.transforms.reading import Step
 from dali_pipes.measure.figures import result_figures
 
 AGREEMENT = {

@@ -23,7 +23,7 @@ from torchvision.transforms.v2 import functional as F
 
 import dali_pipes as dp
 from dali_pipes.adapters.from_torch.check.draws import distance
-from dali_pipes.adapters.from_torch.own_steps import OnArray, OnPillow
+from dali_pipes.adapters.transforms.own_steps import OnArray, OnPillow
 from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.plan.augment.operations import OPS, Slot
 from dali_pipes.plan.augment.policies import Augment

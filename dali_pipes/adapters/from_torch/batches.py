@@ -25,7 +25,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from dali_pipes.adapters.from_torch.check.common import random_states_kept
 from dali_pipes.adapters.from_torch.orders import read_program_order
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, is_of, refuse_unless
 from dali_pipes.loader.batch import BatchTransform
 from dali_pipes.loader.mixing import CutMix, MixUp, RandomChoice
 from dali_pipes.plan.plan import Rank

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.from_torch.reading import Affine, OneCrop, is_of
 from dali_pipes.adapters.from_torch.recording.marks import Match
 from dali_pipes.adapters.from_torch.recording.masks import step_key
 from dali_pipes.adapters.from_torch.recording.nesting import pictures_in
@@ -22,6 +21,7 @@ from dali_pipes.adapters.from_torch.recording.visit import (
     TransformCall,
     Visit,
 )
+from dali_pipes.adapters.transforms.reading import Affine, OneCrop, is_of
 
 # steps that make the same of one channel as of three equal ones
 _GEOMETRY = (

@@ -47,15 +47,6 @@ from dali_pipes.adapters.from_torch.masks import (
 from dali_pipes.adapters.from_torch.output import Output
 from dali_pipes.adapters.from_torch.pairs import PairReading, read_pair, refuse_other_pairs
 from dali_pipes.adapters.from_torch.pictures import make_output, refuse_pil
-from dali_pipes.adapters.from_torch.readers.timm import note_prefetch_loader
-from dali_pipes.adapters.from_torch.reading import (
-    NotConvertibleError,
-    Reading,
-    Step,
-    is_of,
-    place_of,
-    refuse_unless,
-)
 from dali_pipes.adapters.from_torch.recorder import Recorder, Trace
 from dali_pipes.adapters.from_torch.recording.keys import freeze
 from dali_pipes.adapters.from_torch.recording.objects import content, is_a, is_own
@@ -68,9 +59,18 @@ from dali_pipes.adapters.from_torch.samples import (
     listed_samples,
     skeletons_of,
 )
-from dali_pipes.adapters.from_torch.steps import read_steps
 from dali_pipes.adapters.from_torch.trace import trace, visit_as_large, visit_more
 from dali_pipes.adapters.from_torch.views import join_views
+from dali_pipes.adapters.transforms.readers.timm import note_prefetch_loader
+from dali_pipes.adapters.transforms.reading import (
+    NotConvertibleError,
+    Reading,
+    Step,
+    is_of,
+    place_of,
+    refuse_unless,
+)
+from dali_pipes.adapters.transforms.steps import read_steps
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.batch import BatchTransform

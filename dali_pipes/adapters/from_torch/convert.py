@@ -5,7 +5,6 @@
 `ConvertedLoader`, which has the interface of a DataLoader.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,12 @@ import torch
 
 from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
-from dali_pipes.adapters.from_torch.steps import read
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.checks import LARGEST_SEED
-from dali_pipes.errors import ConfigError
 from dali_pipes.loader.build import build_loader
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.plan import Rank
-from dali_pipes.plan.transforms import Transform
 
 
 @check_arguments(seed=(0, LARGEST_SEED))
@@ -84,26 +80,3 @@ def from_torch(
         batch_transform=conversion.batch_transform,
     )
     return ConvertedLoader(loader, conversion, found)
-
-
-def transform_from_torch(transform: Any, **options: Any) -> Transform:
-    """Converts a transform of torchvision or timm, such as `timm.data.create_transform(…)` or
-    `Weights.….transforms()`.
-
-    Args:
-        options: options of the new transform that replace what was read: dtype, memory_format,
-            exif, ….
-
-    Raises:
-        NotConvertibleError: a step cannot be carried over. It is a ConfigError.
-    """
-    if isinstance(transform, type):
-        raise ConfigError(
-            f"transform is the class {transform.__name__}; write {transform.__name__}(…)"
-        )
-    if isinstance(transform, Transform):
-        raise ConfigError(
-            f"transform is a {type(transform).__name__} of dali_pipes already; pass it on to "
-            "build_loader"
-        )
-    return replace(read(transform).built(lambda: None), **options)

@@ -27,9 +27,9 @@ from typing import Any
 
 import torch
 
-from dali_pipes.adapters.from_torch.reading import is_of
 from dali_pipes.adapters.from_torch.recording.keys import contents
 from dali_pipes.adapters.from_torch.recording.objects import is_installed
+from dali_pipes.adapters.transforms.reading import is_of
 
 # levels of objects whose attributes may be paths, and paths of a list that are looked at
 _DEEPEST, _MOST = 4, 64

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Trace
 from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
+from dali_pipes.adapters.transforms.reading import refuse_unless
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 

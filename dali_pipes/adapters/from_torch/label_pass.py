@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from dali_pipes.adapters.from_torch.label_file import LabelFile, Record
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen, Trace
 from dali_pipes.adapters.from_torch.recording.containers import Place, hold_the_same
 from dali_pipes.adapters.from_torch.recording.random_states import seed_all, states_kept
@@ -35,6 +34,7 @@ from dali_pipes.adapters.from_torch.refusals import (
 from dali_pipes.adapters.from_torch.structure import first_difference
 from dali_pipes.adapters.from_torch.trace import ask_more
 from dali_pipes.adapters.from_torch.tracer import CHEAP_SIZES, join_masks, openers_in
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, refuse_unless
 from dali_pipes.errors import WorkerError
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import map_in_order

@@ -18,18 +18,18 @@ import torch
 from PIL import Image
 
 from dali_pipes.adapters.from_torch.chains import Chain
-from dali_pipes.adapters.from_torch.reading import (
+from dali_pipes.adapters.from_torch.recorder import Trace
+from dali_pipes.adapters.from_torch.recording.marks import to_array
+from dali_pipes.adapters.from_torch.recording.masks import MOVING, MaskNotes
+from dali_pipes.adapters.from_torch.recording.tables import Table
+from dali_pipes.adapters.from_torch.structure import PictureSlot, Shown, leaves
+from dali_pipes.adapters.transforms.reading import (
     NotConvertibleError,
     Step,
     is_of,
     refuse_unless,
 )
-from dali_pipes.adapters.from_torch.recorder import Trace
-from dali_pipes.adapters.from_torch.recording.marks import to_array
-from dali_pipes.adapters.from_torch.recording.masks import MOVING, MaskNotes
-from dali_pipes.adapters.from_torch.recording.tables import Table
-from dali_pipes.adapters.from_torch.steps import read_steps
-from dali_pipes.adapters.from_torch.structure import PictureSlot, Shown, leaves
+from dali_pipes.adapters.transforms.steps import read_steps
 from dali_pipes.loader.batch import Batch
 
 _RESIZING = ("Resize", "RandomResizedCrop")

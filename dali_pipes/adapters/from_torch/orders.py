@@ -20,11 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, Sampler
 
-from dali_pipes.adapters.from_torch.reading import (
-    NotConvertibleError,
-    place_of,
-    refuse_unless,
-)
 from dali_pipes.adapters.from_torch.recording.kept import Kept
 from dali_pipes.adapters.from_torch.recording.random_states import (
     random_states,
@@ -32,6 +27,11 @@ from dali_pipes.adapters.from_torch.recording.random_states import (
     states_kept,
 )
 from dali_pipes.adapters.from_torch.recording.reach import reach
+from dali_pipes.adapters.transforms.reading import (
+    NotConvertibleError,
+    place_of,
+    refuse_unless,
+)
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.order import Order

@@ -12,10 +12,10 @@ import torch
 
 from dali_pipes.adapters.from_torch.chains import MOVED_TOGETHER, Chain
 from dali_pipes.adapters.from_torch.masks import STILL
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, Step, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Trace
 from dali_pipes.adapters.from_torch.recording.made_up import name_traits, traits_of
 from dali_pipes.adapters.from_torch.structure import Shown
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, Reading, Step, refuse_unless
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.batch import Batch

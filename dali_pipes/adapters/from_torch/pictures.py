@@ -9,10 +9,10 @@ import torch
 from dali_pipes.adapters.from_torch.masks import MaskReading, OutputMask
 from dali_pipes.adapters.from_torch.output import Output, OutputPicture
 from dali_pipes.adapters.from_torch.pairs import OutputTarget, PairReading
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
 from dali_pipes.adapters.from_torch.recorder import Trace
 from dali_pipes.adapters.from_torch.structure import slots_in
 from dali_pipes.adapters.from_torch.views import view_places
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, refuse_unless
 from dali_pipes.loader.batch import Batch
 from dali_pipes.plan.transforms import Transform
 

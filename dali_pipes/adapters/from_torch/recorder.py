@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from dali_pipes.adapters.from_torch.chains import Chain, chain_of
-from dali_pipes.adapters.from_torch.reading import Affine, NotConvertibleError, place_of
 from dali_pipes.adapters.from_torch.recording.active_visit import note_files, record
 from dali_pipes.adapters.from_torch.recording.containers import Containers, hold_the_same
 from dali_pipes.adapters.from_torch.recording.kept import find_generators, globals_kept
@@ -37,6 +36,7 @@ from dali_pipes.adapters.from_torch.structure import (
     show,
     take_apart,
 )
+from dali_pipes.adapters.transforms.reading import Affine, NotConvertibleError, place_of
 
 
 @dataclass(slots=True, eq=False)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dali_pipes.adapters.from_torch.chains import Chain
-from dali_pipes.adapters.from_torch.reading import (
+from dali_pipes.adapters.from_torch.recording.random_states import STATES
+from dali_pipes.adapters.from_torch.recording.visit import Opened
+from dali_pipes.adapters.transforms.reading import (
     NotConvertibleError,
     is_of,
     refuse_unless,
 )
-from dali_pipes.adapters.from_torch.recording.random_states import STATES
-from dali_pipes.adapters.from_torch.recording.visit import Opened
 
 # steps that draw nothing, so that two pictures may come out of one call
 _FIXED = (

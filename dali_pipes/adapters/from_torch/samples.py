@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of
 from dali_pipes.adapters.from_torch.recording.containers import Place
 from dali_pipes.adapters.from_torch.structure import PictureSlot
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, is_of
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import NO_TARGETS, SECOND, TYPES, Targets
 from dali_pipes.data.reader import Extent

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 
 from dali_pipes.adapters.from_torch.chains import Chain
-from dali_pipes.adapters.from_torch.reading import (
-    refuse_unless,
-)
 from dali_pipes.adapters.from_torch.recorder import Recorder, Trace, name_of
 from dali_pipes.adapters.from_torch.recording.kept import Kept
 from dali_pipes.adapters.from_torch.recording.made_up import (
@@ -23,6 +20,9 @@ from dali_pipes.adapters.from_torch.recording.made_up import (
 )
 from dali_pipes.adapters.from_torch.recording.visit import Supply
 from dali_pipes.adapters.from_torch.tracer import TOGETHER, Tracer
+from dali_pipes.adapters.transforms.reading import (
+    refuse_unless,
+)
 
 TRUE_SAMPLES = 8  # samples that are run with their true pictures, spread over the data set
 

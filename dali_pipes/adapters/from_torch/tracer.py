@@ -12,12 +12,6 @@ import torch
 
 from dali_pipes.adapters.from_torch.chains import INSTEAD_OF_CODE_BEFORE, Chain
 from dali_pipes.adapters.from_torch.mask_files import find_masks
-from dali_pipes.adapters.from_torch.own_steps import step_name
-from dali_pipes.adapters.from_torch.reading import (
-    NotConvertibleError,
-    Step,
-    refuse_unless,
-)
 from dali_pipes.adapters.from_torch.recorder import Recorder, Seen
 from dali_pipes.adapters.from_torch.recording.containers import hold_the_same
 from dali_pipes.adapters.from_torch.recording.kept import Kept
@@ -48,6 +42,12 @@ from dali_pipes.adapters.from_torch.structure import (
     Shown,
     first_difference,
     leaves,
+)
+from dali_pipes.adapters.transforms.own_steps import step_name
+from dali_pipes.adapters.transforms.reading import (
+    NotConvertibleError,
+    Step,
+    refuse_unless,
 )
 
 _TURNS_SOME = (

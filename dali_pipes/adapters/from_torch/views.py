@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, refuse_unless
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, refuse_unless
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.transforms import (
     CornerCrop,

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.reading import Step
+from dali_pipes.adapters.transforms.reading import Step
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
 from dali_pipes.measure.arms import makes_images
 from dali_pipes.measure.printing import HEADINGS, cells

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.reading import Step
+from dali_pipes.adapters.transforms.reading import Step
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.users_loader import work_of
 from dali_pipes.system.files import make_run_folder

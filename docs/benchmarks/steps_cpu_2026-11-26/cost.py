@@ -25,12 +25,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
+from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from library_steps import CASES, Case
 from PIL import Image
 from step_table import COST, key_of
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.system.provenance import provenance
 
 SIZE, IMAGES, BATCH, WARM = (224, 224), 64, 32, 2

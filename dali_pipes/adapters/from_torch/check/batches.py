@@ -9,12 +9,12 @@ from torch.utils.data import default_collate
 from dali_pipes.adapters.from_torch.check.common import SAMPLES, choose_samples, random_states_kept
 from dali_pipes.adapters.from_torch.masks import compare_masks, masks_in
 from dali_pipes.adapters.from_torch.output import call_seeded
-from dali_pipes.adapters.from_torch.reading import refuse_unless
 from dali_pipes.adapters.from_torch.recorder import get_sample
 from dali_pipes.adapters.from_torch.recording.kept import globals_kept
 from dali_pipes.adapters.from_torch.recording.light_copy import light_copy
 from dali_pipes.adapters.from_torch.recording.reach import copy_data
 from dali_pipes.adapters.from_torch.structure import first_difference, leaves
+from dali_pipes.adapters.transforms.reading import refuse_unless
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.loader.build import build_loader

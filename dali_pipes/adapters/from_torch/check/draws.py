@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.adapters.from_torch.check import crops, whole
 from dali_pipes.adapters.from_torch.check.common import choose_samples
-from dali_pipes.adapters.from_torch.reading import refuse_unless
+from dali_pipes.adapters.transforms.reading import refuse_unless
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import Transform

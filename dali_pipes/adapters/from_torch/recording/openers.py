@@ -19,11 +19,11 @@ import torch
 from PIL import Image
 from torch import serialization
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.recording.active_visit import active
 from dali_pipes.adapters.from_torch.recording.cheap import CheapNoise, Copies
 from dali_pipes.adapters.from_torch.recording.marks import Pixels, Snapshot
 from dali_pipes.adapters.from_torch.recording.visit import Opened, Visit
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 
 Opener = Callable[..., Any]  # of the original function, the visit, and the arguments
 

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from dali_pipes.adapters.from_torch.readers.albumentations import Alike
-from dali_pipes.adapters.from_torch.readers.common import (
+from dali_pipes.adapters.transforms.readers.albumentations import Alike
+from dali_pipes.adapters.transforms.readers.common import (
     KEEP,
     StepReader,
     describe_options,
     read_padding,
     refuse_after,
 )
-from dali_pipes.adapters.from_torch.reading import (
+from dali_pipes.adapters.transforms.reading import (
     NotConvertibleError,
     OneCrop,
     Reading,

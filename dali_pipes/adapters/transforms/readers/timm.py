@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.readers.common import (
+from dali_pipes.adapters.transforms.readers.common import (
     KEEP,
     describe_step,
     note_policy,
     refuse_altered,
 )
-from dali_pipes.adapters.from_torch.readers.policies import note_erasing
-from dali_pipes.adapters.from_torch.reading import Reading, Step, is_of, refuse_unless
+from dali_pipes.adapters.transforms.readers.policies import note_erasing
+from dali_pipes.adapters.transforms.reading import Reading, Step, is_of, refuse_unless
 from dali_pipes.plan.augment import timm_ops
 from dali_pipes.plan.augment.policies.timm_rand_augment import INCREASING, PLAIN, WEIGHTS
 

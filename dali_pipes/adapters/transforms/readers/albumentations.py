@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, is_of, refuse_unless
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, is_of, refuse_unless
 
 _INTERPOLATIONS = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos"}
 # of OpenCV, as the padding modes of torchvision and NumPy

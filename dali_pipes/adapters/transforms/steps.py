@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from dali_pipes.adapters.from_torch.own_steps import UnsizedError, carry_out
-from dali_pipes.adapters.from_torch.readers import geometry, policies, timm, values, whole
-from dali_pipes.adapters.from_torch.readers.albumentations import Alike, alike, parts_of
-from dali_pipes.adapters.from_torch.readers.common import StepReader, describe_step, refuse_altered
-from dali_pipes.adapters.from_torch.reading import (
+from dali_pipes.adapters.transforms.own_steps import UnsizedError, carry_out
+from dali_pipes.adapters.transforms.readers import geometry, policies, timm, values, whole
+from dali_pipes.adapters.transforms.readers.albumentations import Alike, alike, parts_of
+from dali_pipes.adapters.transforms.readers.common import StepReader, describe_step, refuse_altered
+from dali_pipes.adapters.transforms.reading import (
     Affine,
     NotConvertibleError,
     OneCrop,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, refuse_unless
 from dali_pipes.adapters.from_torch.recording.steps import is_library_code, is_transform_class
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, Reading, refuse_unless
 
 StepReader = Callable[[Reading, Any], str]
 KEEP = "else keep your DataLoader"

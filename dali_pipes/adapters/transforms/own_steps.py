@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.reading import Reading, is_of, place_of
 from dali_pipes.adapters.from_torch.recording.kept import find_generators
 from dali_pipes.adapters.from_torch.recording.keys import freeze
+from dali_pipes.adapters.transforms.reading import Reading, is_of, place_of
 from dali_pipes.backends.pixels.functions import try_function, try_on_whole
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment

@@ -3,13 +3,13 @@
 import math
 from typing import Any
 
-from dali_pipes.adapters.from_torch.readers.common import (
+from dali_pipes.adapters.transforms.readers.common import (
     StepReader,
     check_fill,
     describe_options,
     note_policy,
 )
-from dali_pipes.adapters.from_torch.reading import Reading, refuse_unless
+from dali_pipes.adapters.transforms.reading import Reading, refuse_unless
 
 _HUE = (
     "; hue is computed in floats, as torchvision's of tensors: that of PIL images has 8 bits, and "

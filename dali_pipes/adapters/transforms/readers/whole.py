@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.readers.albumentations import Alike
-from dali_pipes.adapters.from_torch.readers.common import (
+from dali_pipes.adapters.transforms.readers.albumentations import Alike
+from dali_pipes.adapters.transforms.readers.common import (
     describe_options,
     is_black,
     is_v2,
@@ -18,12 +18,12 @@ from dali_pipes.adapters.from_torch.readers.common import (
     refuse_after,
     refuse_altered,
 )
-from dali_pipes.adapters.from_torch.readers.geometry import (
+from dali_pipes.adapters.transforms.readers.geometry import (
     check_size,
     read_interpolation,
     read_sides,
 )
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError, Reading, refuse_unless
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, Reading, refuse_unless
 from dali_pipes.plan.whole.pad import WholePad
 
 _FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotate90", "Transpose")

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from dali_pipes.adapters.from_torch.readers.albumentations import Alike
-from dali_pipes.adapters.from_torch.readers.common import AS_OURS, describe_options, refuse_after
-from dali_pipes.adapters.from_torch.reading import Affine, Reading, refuse_unless
+from dali_pipes.adapters.transforms.readers.albumentations import Alike
+from dali_pipes.adapters.transforms.readers.common import AS_OURS, describe_options, refuse_after
+from dali_pipes.adapters.transforms.reading import Affine, Reading, refuse_unless
 
 
 def read_to_bytes(reading: Reading, step: Any) -> str:
