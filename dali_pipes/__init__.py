@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dali_pipes.adapters.from_torch.convert import from_torch as from_torch
+    from dali_pipes.adapters.lazy.convert import from_torch as from_torch
     from dali_pipes.adapters.transforms.convert import transform_from_torch as transform_from_torch
     from dali_pipes.adapters.transforms.reading import NotConvertibleError as NotConvertibleError
     from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
@@ -78,7 +78,7 @@ _HOMES = (
     *(f"backends.{name}.config" for name in ("dali", "torch")),
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     "loader.mixing_kernels",
-    "adapters.from_torch.convert",
+    "adapters.lazy.convert",
     *("adapters.transforms.convert", "adapters.transforms.reading"),
     "tools.diagnosis.function",
     "tools.explain",

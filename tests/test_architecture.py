@@ -48,7 +48,6 @@ LIBRARIES = {
     "accelerate": {"adapters/accelerate.py"},
     "transformers": {"adapters/transformers.py", "training/network/hugging_face.py"},
     "timm": {
-        "adapters/from_torch/samples.py",
         "training/network/names.py",
         "training/network/build.py",
         "training/optimizing/recipe.py",

@@ -24,7 +24,7 @@ from dali_pipes.cli.hydra import spell_word
 from dali_pipes.cli.own_program import program_options
 from dali_pipes.data.demo import make_demo_set
 from dali_pipes.measure.arms import DataLoaderConfig
-from dali_pipes.measure.arms.users_dataloader import UsersLoader
+from dali_pipes.measure.arms.users_loader import UsersLoader
 
 REPO = Path(__file__).parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *REPO.glob("docs/*.md"), *REPO.glob("docs/tutorials/*.md")])

@@ -18,7 +18,7 @@ from browser import (  # noqa: F401  browser is a fixture
     leave_out,
 )
 from later import later
-from made_up_runs import made_result, save_benchmark, save_users_steps
+from made_up_runs import made_result, save_benchmark
 
 benchmark = later("dali_pipes.tools.benchmark.page")
 DOCS = Path(__file__).parents[1] / "docs"
@@ -95,11 +95,9 @@ def one_round():
 def pages(tmp_path_factory):
     """Every page that the package makes, and of the book those of `BOOK`."""
     root = tmp_path_factory.mktemp("pages")
-    for name, changes in {"benchmark": {}, "one round of a user's loader": one_round()}.items():
+    for name, changes in {"benchmark": {}, "one round": one_round()}.items():
         (root / name).mkdir()
         save_benchmark(root / name, **changes)
-        if changes:
-            save_users_steps(root / name)
         benchmark.write_page(root / name)
 
     # the whole book takes several times as long

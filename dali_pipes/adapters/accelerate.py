@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from accelerate.data_loader import DataLoaderStateMixin
-from accelerate.state import GradientState
+from accelerate.state import GradientState, PartialState
 
+from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import RefusesAttributes
 
@@ -26,25 +26,34 @@ class AccelerateLoader(RefusesAttributes, DataLoaderStateMixin):
     _set_once = ("dataset", "total_batch_size", "gradient_state")
     _set_often = ("end_of_dataloader", "remainder")  # by Accelerate
 
-    def __init__(self, loader: Loader):
-        if not isinstance(loader, Loader):
-            what = f"{type(loader).__name__} is no loader of build_loader"
-            raise ConfigError(
-                f"{what}; pass what that returns, or the .loader of what from_torch returns"
-            )
+    def __init__(self, loader: Loader | LazyLoader):
         self._loader, self.gradient_state = loader, GradientState()
-        self.dataset, self.total_batch_size = loader.plan.manifest, loader.plan.global_batch_size
-        self._drop_last = loader.plan.last_batch == "drop"
+        if isinstance(loader, Loader):
+            total, self._drop_last = loader.plan.global_batch_size, loader.plan.last_batch == "drop"
+        elif isinstance(loader, LazyLoader):
+            total = (loader.batch_size or 1) * PartialState().num_processes
+            self._drop_last = loader.drop_last
+        else:
+            raise ConfigError(
+                f"{type(loader).__name__} is no loader of build_loader or from_torch; pass what "
+                "these return"
+            )
+        self.dataset, self.total_batch_size = loader.dataset, total
 
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         self.begin()
+        loader = self._loader
         try:
-            for batch in self._loader:
-                # after the last batch the loader counts those of the next epoch already
-                self.end_of_dataloader = self._loader.batches_left in (0, len(self))
+            batches = iter(loader)
+            epoch = loader.epoch
+            for batch in batches:
+                # after the last batch the loader is in the next epoch, but for a rank that has no
+                # part of the last global batch
+                is_last = isinstance(loader, Loader) and not loader.batches_left
+                self.end_of_dataloader = is_last or loader.epoch != epoch
                 yield batch
         finally:
             self.end()

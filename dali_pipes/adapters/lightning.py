@@ -11,15 +11,15 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
-from dali_pipes.data.manifest import Manifest
+from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.errors import ConfigError, ManifestError, SmallDataError
-from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.loader import Loader
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.plan import Rank
 
-BuildLoader = Callable[..., Loader] | None
+AnyLoader = Loader | LazyLoader
+BuildLoader = Callable[..., AnyLoader] | None
 
 
 class DataModule(LightningDataModule):
@@ -32,7 +32,7 @@ class DataModule(LightningDataModule):
     Args:
         train, val, test, predict: each returns a loader when called with `rank=` and `device=`,
             such as `functools.partial(dp.build_loader, manifest, config, transform=transform,
-            batch_size=256)`.
+            batch_size=256)` or `functools.partial(dp.from_torch, dataloader, config, seed=0)`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class DataModule(LightningDataModule):
                 f"{loader}; pass what builds it: {built[0]}=functools.partial(dp.build_loader, …)"
             )
 
-        self._open: dict[str, Loader] = {}
+        self._open: dict[str, AnyLoader] = {}
         self._train: TrainLoader | None = None
         self._resume: dict[str, Any] | None = None
         self._batch_size: int | None = None  # of training, instead of the builder's
@@ -91,17 +91,17 @@ class DataModule(LightningDataModule):
         self._train, self._resume = train, None
         return train
 
-    def val_dataloader(self) -> Loader | list[Loader]:
+    def val_dataloader(self) -> AnyLoader | list[AnyLoader]:
         trains_only = self._builders["val"] is None and self._builders["train"] is not None
         return [] if trains_only else self._build("val")
 
-    def test_dataloader(self) -> Loader:
+    def test_dataloader(self) -> AnyLoader:
         return self._build("test")
 
-    def predict_dataloader(self) -> Loader:
+    def predict_dataloader(self) -> AnyLoader:
         return self._build("predict")
 
-    def _build(self, name: str) -> Loader:
+    def _build(self, name: str) -> AnyLoader:
         build, trainer = self._builders[name], self.trainer
         if trainer is None:
             raise ConfigError(
@@ -134,6 +134,8 @@ class DataModule(LightningDataModule):
             ) from None
 
         self._refuse_other_classes(name, loader)
+        if name == "train" and isinstance(loader, LazyLoader):
+            _refuse_without_seed(loader)
         return self._open.setdefault(name, loader)
 
     def _refuse_other_classes(self, name: str, loader: Any) -> None:
@@ -144,8 +146,10 @@ class DataModule(LightningDataModule):
             return
 
         for other, opened in self._open.items():
+            if other == "predict" or not isinstance(opened, Loader):
+                continue
             first, second = opened.plan.manifest, loader.plan.manifest
-            if other != "predict" and first.classes != second.classes:
+            if first.classes != second.classes:
                 loader.close()
                 raise ManifestError(
                     f"{other} ({first.root}) and {name} ({second.root}): "
@@ -179,6 +183,16 @@ class DataModule(LightningDataModule):
         self.teardown("exception")
 
 
+def _refuse_without_seed(loader: LazyLoader) -> None:
+    """Raises a ConfigError for a loader that has no state in the middle of an epoch."""
+    if loader.state_dict()["fingerprint"]["seed"] is None:
+        loader.close()
+        raise ConfigError(
+            "a Trainer saves where training stands, and this loader could not go on from there: "
+            "its random numbers are its program's; give from_torch a seed="
+        )
+
+
 class TrainLoader:
     """A training loader whose state is the one after the last batch that was trained.
 
@@ -189,42 +203,44 @@ class TrainLoader:
     itself can stop only a DataLoader's shuffling.
     """
 
-    def __init__(self, loader: Loader, trainer: Any):
+    def __init__(self, loader: AnyLoader, trainer: Any):
         self.trainer, self._loader = trainer, loader
         self._progress = trainer.fit_loop.epoch_loop.batch_progress
-        # how many batches were trained when the last one was delivered
+        # how many batches were trained when the last one was delivered, and the loader's states
+        # before and after that
         self._trained_before = -1
+        self._before = self._after = loader.state_dict()
 
     def __len__(self) -> int:
         return len(self._loader)
 
     @property
-    def dataset(self) -> Manifest:
+    def dataset(self) -> Any:
         return self._loader.dataset
 
     @property
-    def batch_size(self) -> int:
+    def batch_size(self) -> int | None:
         return self._loader.batch_size
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         if self.trainer.overfit_batches:
             self._loader.set_epoch(0)
-        for batch in self._loader:
+        batches = iter(self._loader)
+        self._after = self._loader.state_dict()
+        for batch in batches:
+            self._before, self._after = self._after, self._loader.state_dict()
             self._trained_before = self._progress.total.processed
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        plan, state = self._loader.plan, self._loader.state_dict()
-        place = state["epoch"] * plan.steps + state["samples"] // plan.global_batch_size
         # the batch that was delivered last has not been trained
         if self._progress.total.processed == self._trained_before:
-            place -= 1
+            return self._before
         # for Lightning the epoch is over, whatever the loader has left of it
-        elif self._progress.is_last_batch:
-            place = -(-place // plan.steps) * plan.steps
-
-        epoch, step = divmod(place, plan.steps)
-        return {**state, "epoch": epoch, "samples": step * plan.global_batch_size}
+        if self._progress.is_last_batch and self._after["samples"]:
+            return {**self._after, "epoch": self._after["epoch"] + 1, "samples": 0}
+        return self._after
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._loader.load_state_dict(state)
+        self._before = self._after = self._loader.state_dict()

@@ -4,27 +4,28 @@ The Trainer handles a DataLoader: `_Steps` is its batch sampler, which yields nu
 `_Batches` is its data set, which returns the batch of a step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dali_pipes.adapters.accelerate import AccelerateLoader
-from dali_pipes.loader.batch import Batch
+from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import LARGEST_EPOCH
 
 
 class TrainerLoader(DataLoader):
-    """A DataLoader with the batches of `loader`, as {"pixel_values": (N, 3, H, W), "labels": (N,)}.
+    """A DataLoader with the batches of `loader`. One of two values becomes a dict, {"pixel_values":
+    (N, 3, H, W), "labels": (N,)}.
 
     A Trainer that resumes skips entries of the batch sampler (transformers 5.23, trainer.py,
     _run_epoch; Accelerate 1.15, data_loader.py, skip_first_batches). Here these are numbers of
     steps, so nothing is decoded only to be skipped.
     """
 
-    def __init__(self, loader: Loader):
+    def __init__(self, loader: Loader | LazyLoader):
         # one batch is one entry of the batch sampler, and is not collated
         steps = _Steps()
         batches = _Batches(loader, steps)
@@ -56,21 +57,24 @@ class _Batches(Dataset):
     loader, which reads ahead.
     """
 
-    def __init__(self, loader: Loader, steps: _Steps):
+    def __init__(self, loader: Loader | LazyLoader, steps: _Steps):
         self._loader, self._steps = AccelerateLoader(loader), steps
-        self._batches: Iterator[Batch] = iter(())
+        self._batches: Iterator[Any] = iter(())
         self._next = 0
 
     def __len__(self) -> int:
-        return len(self._loader.plan.manifest)
+        return len(self._loader.dataset)  # type: ignore[arg-type]
 
-    def __getitems__(self, steps: list[int]) -> dict[str, Tensor]:
+    def __getitems__(self, steps: list[int]) -> Mapping[str, Any]:
         (step,) = steps
         # a new epoch, or a resume in the middle of one
         if self._steps.anew or step != self._next:
             self._begin(step)
-        images, labels = next(self._batches)
+        batch = next(self._batches)
         self._next = step + 1
+        if isinstance(batch, Mapping):
+            return batch
+        images, labels = batch
         return {"pixel_values": images, "labels": labels}
 
     def _begin(self, step: int) -> None:
@@ -79,6 +83,6 @@ class _Batches(Dataset):
             self._loader.set_epoch(self._steps.epoch)
         # the loader itself goes to the step, so that it decodes nothing before it
         if step:
-            samples = step * self._loader.plan.global_batch_size
+            samples = step * self._loader.total_batch_size
             self._loader.load_state_dict({**self._loader.state_dict(), "samples": samples})
         self._batches = iter(self._loader)

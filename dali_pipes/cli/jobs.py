@@ -81,12 +81,8 @@ def benchmark(config: Any) -> None:
     dali-pipes benchmark my_train:make_loader arms=[dali,dali_cpu]     # against your DataLoader
     """
     from dali_pipes.tools.benchmark.run import benchmark
-    from dali_pipes.tools.benchmark.users_loader import benchmark_users_loader
 
-    if config.function:
-        benchmark_users_loader(config, sweep_folder())
-    else:
-        benchmark(config, sweep_folder())
+    benchmark(config, sweep_folder())
 
 
 def scan(config: Any) -> None:

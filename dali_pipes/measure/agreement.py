@@ -3,6 +3,7 @@
 A benchmark calls `check_agreement` before it times anything.
 """
 
+import random
 from collections.abc import Set
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -55,7 +56,8 @@ def check_agreement(
     cpus: Set[int],
     samples: Path,
 ) -> Agreement:
-    """Compares all arms that follow the plan; checks that they deliver the same.
+    """Compares all arms that follow the plan, or make the batches of one DataLoader; checks that
+    they deliver the same.
 
     Args:
         reference: the arm that the others are compared with, if it follows the plan.
@@ -67,8 +69,13 @@ def check_agreement(
     if not config.agreement_images:
         return {"images": 0, "arms": {}, "note": "agreement_images=0: the pixels were not compared"}
 
-    # those that exist only to be compared deliver other pixels, or other samples
-    planned = {arm: to_dict(loader) for arm, loader in arms.items() if not arm_of(type(loader))}
+    # those that exist only to be compared deliver other pixels, or other samples; without a
+    # manifest all are the user's DataLoader
+    planned = {
+        arm: to_dict(loader)
+        for arm, loader in arms.items()
+        if not (work.manifest and arm_of(type(loader)))
+    }
     if len(planned) < 2:
         only = f"only {next(iter(planned))}" if planned else "none"
         note = f"not compared, since of these arms {only} follows the plan"
@@ -145,12 +152,21 @@ class FirstImages(NamedTuple):
         pixels: the pixels of all views of all images, flattened, from 0 to 255.
         pictures: the first images, (3, H, W) each, from 0 to 255.
         targets: the labels and targets of each batch, by name.
+        is_bytes: whether the batches are uint8.
     """
 
     ids: torch.Tensor
     pixels: torch.Tensor
     pictures: list[torch.Tensor]
     targets: list[dict[str, bytes]]
+    is_bytes: bool
+
+    def in_steps(self, low: float, step: float) -> "FirstImages":
+        """The same with values of which `low` is 0 and `step` is 1."""
+        return self._replace(
+            pixels=(self.pixels - low) / step,
+            pictures=[(each - low) / step for each in self.pictures],
+        )
 
 
 def send_agreement(controller: Controller) -> None:
@@ -173,13 +189,15 @@ def compare_arms(job: dict[str, Any]) -> Agreement:
 
     reference, *others = loaders
     expected = _first_images(work, loaders[reference], job["images"])
+    low, step = _value_steps(expected) if work.transform is None else (0.0, 1.0)
+    expected = expected.in_steps(low, step)
     folder = Path(job["samples"])
     _save(expected.pictures, folder, reference)
 
     arms = dict[str, ArmDifference]()
     # one arm at a time, so that only its images and those of the reference are in memory
     for name in others:
-        delivered = _first_images(work, loaders[name], job["images"])
+        delivered = _first_images(work, loaders[name], job["images"]).in_steps(low, step)
         _save(delivered.pictures, folder, name)
 
         apart = zip(delivered.pictures, expected.pictures, strict=True)
@@ -230,25 +248,45 @@ def _other_targets(delivered: FirstImages, expected: FirstImages) -> list[str]:
     )
 
 
+def _value_steps(images: FirstImages) -> tuple[float, float]:
+    """The value that is black in the batches of a user's DataLoader, and 1/255 of the way to white:
+    how they are normalized is not known, so their range is taken for that of the pixels.
+    """
+    if images.is_bytes:
+        return 0.0, 1.0
+    low, high = images.pixels.min().item(), images.pixels.max().item()
+    return low, (high - low) / 255 or 1.0
+
+
 def _first_images(work: Workload, config: LoaderConfig, count: int) -> FirstImages:
     """Loads at most `count` images, and stops at the batch that reaches `MOST_VALUES` values."""
     ids, pixels = torch.zeros(0, dtype=torch.int64), torch.zeros(0)
-    pictures, targets = list[torch.Tensor](), list[dict[str, bytes]]()
+    pictures, targets, is_bytes = list[torch.Tensor](), list[dict[str, bytes]](), False
 
-    with work.loader(config) as loader:
+    def in_steps(images: torch.Tensor) -> torch.Tensor:
+        return to_steps(images, work.transform) if work.transform else images.float()
+
+    if work.manifest is None:
+        # a DataLoader draws from these, and so does what from_torch makes of it
+        random.seed(work.seed)
+        np.random.seed(work.seed % 2**32)
+        torch.manual_seed(work.seed)
+
+    with work.arm_loader(config) as loader:
         for batch in loader:
+            is_bytes = batch.images.dtype == torch.uint8
             # of the last batch only as many images as are still wanted
             left = count - len(ids)
             ids = torch.cat([ids, batch.ids[:left].cpu()])
             # a batch of one view has no `views`
             views = [
-                to_steps(views[:left].cpu(), work.transform)
+                in_steps(views[:left].cpu())
                 for views in (*batch.views.values(),) or (batch.images,)
             ]
             pixels = torch.cat([pixels, *(view.flatten() for view in views)])
 
             if len(pictures) < SHOWN:
-                pictures += to_steps(batch.images[: min(left, SHOWN)].cpu(), work.transform)
+                pictures += in_steps(batch.images[: min(left, SHOWN)].cpu())
 
             # as bytes, since a target may be a tensor, a ragged one or a list
             whole = batch.to("cpu")
@@ -262,7 +300,7 @@ def _first_images(work: Workload, config: LoaderConfig, count: int) -> FirstImag
             if len(ids) >= count or len(pixels) >= MOST_VALUES:
                 break
 
-    return FirstImages(ids, pixels, pictures[:SHOWN], targets)
+    return FirstImages(ids, pixels, pictures[:SHOWN], targets, is_bytes)
 
 
 def _as_bytes(target: Any) -> bytes:

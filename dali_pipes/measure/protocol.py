@@ -66,6 +66,7 @@ class Trials:
     repeated (`repeat_epoch`).
 
     Args:
+        images: what is loaded; where the arms are a DataLoader of the user's, what is known of it.
         folder: receives manifest.parquet, and trials/, whose files begin with a running number.
         corun, restart: as in `BenchmarkConfig`.
 
@@ -77,34 +78,32 @@ class Trials:
     def __init__(
         self,
         config: MeasureConfig,
-        manifest: Manifest,
+        images: Manifest | dict[str, Any],
         folder: Path,
         corun: int = 1,
         restart: bool = True,
     ):
         # before anything is read or started
         refuse_simulated_gpu()
-        self._config, self._manifest, self._corun, self._restart = config, manifest, corun, restart
+        self._config, self._corun, self._restart = config, corun, restart
 
         self.cpus = cores_of(config)
         self._folder, self._count = folder / "trials", 0
         self._suspended: dict[tuple[str, str, str], _ArmProcesses] = {}
         self._folder.mkdir(parents=True)
 
-        # so that the page cache is equal for all arms
-        warm_page_cache(manifest)
-        epoch = repeat_epoch(manifest)
-        epoch.save(folder / "manifest.parquet")
-        self._epoch = len(epoch)
+        self._epoch, manifest, transform = None, None, None
+        if isinstance(images, Manifest):
+            # so that the page cache is equal for all arms
+            warm_page_cache(images)
+            epoch = repeat_epoch(images)
+            epoch.save(folder / "manifest.parquet")
+            self._epoch, manifest = len(epoch), str(folder / "manifest.parquet")
+            transform = config.transform
+        self._data = images.describe() if isinstance(images, Manifest) else images
 
-        asked = (
-            config.transform,
-            config.batch_size,
-            config.seed,
-            config.workload,
-            check_trained_model(config),
-        )
-        self.work = Workload(str(folder / "manifest.parquet"), *asked)
+        asked = config.batch_size, config.seed, config.workload, check_trained_model(config)
+        self.work = Workload(manifest, transform, *asked)
 
     def facts(self) -> dict[str, Any]:
         """`work`, `protocol` and `provenance` of a result, as docs/result.md has them."""
@@ -121,9 +120,10 @@ class Trials:
 
         return {
             "work": self.work.to_dict()
-            | {"manifest": "manifest.parquet", "epoch": self._epoch, "corun": self._corun},
+            | {"manifest": self.work.manifest and "manifest.parquet", "epoch": self._epoch}
+            | {"corun": self._corun},
             "protocol": protocol | {"restart": self._restart, "cpus": len(self.cpus)},
-            "provenance": provenance(self._manifest.describe(), self._config.overrides),
+            "provenance": provenance(self._data, self._config.overrides),
         }
 
     def close(self) -> None:

@@ -4,7 +4,6 @@
 in which they are shown; printing.py has the table.
 """
 
-from dali_pipes.measure.arms import arm_of
 from dali_pipes.measure.results import Agreement, Compared, Control, Interval, Result
 from dali_pipes.measure.stats import Ratio, contains_one, threshold
 
@@ -38,9 +37,11 @@ def caveats(result: Result) -> list[str]:
     work = result["work"]
     lines = [
         CAVEATS[work["workload"]],
-        "Files come from the page cache, not from a disk or a network.",
+        "Files come from the page cache, not from a disk or a network."
+        if work["manifest"]
+        else "Files were not read before, so the first trials may have waited for a disk.",
     ]
-    if work["epoch"] > (images := result["provenance"]["data"]["images"]):
+    if (work["epoch"] or 0) > (images := result["provenance"]["data"]["images"]):
         lines.append(
             f"{images} images, repeated to epochs of {work['epoch']:,}: all of them stay in memory."
         )
@@ -64,17 +65,10 @@ def caveats(result: Result) -> list[str]:
 def headline(result: Result) -> str:
     """Names the best arm that did the same work as the baseline, with the claim about it."""
     arms, baseline = result["arms"], result["baseline"]
-    # a user's DataLoader does not follow the plan, so the agreement does not have its pixels
-    equal = (
-        _does_its_work
-        if result["work"].get("loaders", {}).get(baseline, {}).get("kind") == "DataLoaderConfig"
-        else same_work
-    )
-
     compared = {
         arm: ratio
         for arm in arms
-        if arm != baseline and (ratio := arms[arm].get("ratio")) and equal(result, arm)
+        if arm != baseline and (ratio := arms[arm].get("ratio")) and same_work(result, arm)
     }
 
     if arms[baseline]["failed"]:
@@ -84,14 +78,6 @@ def headline(result: Result) -> str:
 
     best = max(compared, key=lambda arm: compared[arm]["images_per_s"]["estimate"])
     return comparison(best, baseline, compared[best], result["protocol"]["pairs"])
-
-
-def _does_its_work(result: Result, arm: str) -> bool:
-    """Whether an arm does the same work as the user's DataLoader.
-
-    The plan was made from that DataLoader, which does not follow it itself.
-    """
-    return arm_of(result["work"]["loaders"][arm]["kind"]) is None
 
 
 def same_work(result: Result, arm: str) -> bool:

@@ -22,13 +22,14 @@ class Workload:
     """The plan that all arms carry out, and what is done with the batches.
 
     Attributes:
-        manifest: the path of a saved manifest.
+        manifest, transform: the path of a saved manifest, and what is made of its images; None: the
+            arms are a DataLoader of the user's.
         workload: "loader" or "train".
         model: a name that dali_pipes.training.optimizing.recipe knows, for "train"; else None.
     """
 
-    manifest: str
-    transform: Transform
+    manifest: str | None
+    transform: Transform | None
     batch_size: int
     seed: int
     workload: str = "loader"
@@ -41,10 +42,12 @@ class Workload:
             return self.loader(config)
 
         make: Callable[..., UnplannedLoader] = load_class(config)
-        return make(Manifest.load(self.manifest), config, self.transform, self.batch_size)
+        manifest = Manifest.load(self.manifest) if self.manifest else None
+        return make(manifest, config, self.transform, self.batch_size)
 
     def loader(self, config: LoaderConfig) -> Loader:
-        """Builds a loader for this work."""
+        """Builds a loader for this work, which has a manifest."""
+        assert self.manifest is not None
         how: dict[str, Any] = {
             "transform": self.transform,
             "batch_size": self.batch_size,
@@ -56,12 +59,13 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)} | {
-            "transform": to_dict(self.transform)
+            "transform": to_dict(self.transform) if self.transform else None
         }
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        return cls(**value | {"transform": from_dict(value["transform"])})
+        transform = from_dict(value["transform"]) if value["transform"] else None
+        return cls(**value | {"transform": transform})
 
 
 def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
@@ -70,13 +74,17 @@ def to_dict(config: LoaderConfig | Transform) -> dict[str, Any]:
     Raises:
         ConfigError: a function among them has no name by which another process can import it.
     """
-    return {"kind": type(config).__name__, **_to_plain(config)}
+    given = [each.name for each in fields(config) if each.init]
+    plain = {name: _to_plain(getattr(config, name)) for name in given}
+    return {"kind": type(config).__name__, **plain}
 
 
 def _to_plain(value: Any) -> Any:
     """Options, and options in them, as mappings of what they were given; functions as their
     names.
     """
+    if isinstance(value, LoaderConfig):
+        return to_dict(value)
     if is_dataclass(value) and not isinstance(value, type):
         given = [each.name for each in fields(value) if each.init]
         return {name: _to_plain(getattr(value, name)) for name in given}
@@ -116,7 +124,10 @@ def from_dict(value: dict[str, Any]) -> Any:
         *(arm.config for arm in ARMS),
         *TRANSFORMS.values(),
     ]
-    options = dict(value)
+    options = {
+        name: from_dict(each) if isinstance(each, dict) and "kind" in each else each
+        for name, each in value.items()
+    }
     return {kind.__name__: kind for kind in kinds}[options.pop("kind")](**options)
 
 

@@ -1,73 +1,88 @@
-"""What of a DataLoader can be carried over: `explain` prints it in a notebook or a program, and
-diagnose of the loader that it examines.
+"""What dali_pipes makes of a DataLoader or of a transform: `explain` prints it in a notebook or a
+program, and diagnose of the loader that it examines.
 """
 
-from pathlib import Path
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 from torch.utils.data import DataLoader
 
-from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
-from dali_pipes.adapters.transforms.reading import NotConvertibleError
+from dali_pipes.adapters.lazy.convert import from_torch
+from dali_pipes.adapters.lazy.loader import LazyLoader
+from dali_pipes.adapters.lazy.random_numbers import own_numbers
+from dali_pipes.adapters.transforms.reading import NotConvertibleError, ReadStep
+from dali_pipes.adapters.transforms.steps import read
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
-from dali_pipes.measure.users_loader import print_steps
 from dali_pipes.options import check_arguments
 from dali_pipes.system.stdout import say
 
+_BATCHES = 8  # of a DataLoader that are loaded
+
 
 @check_arguments()
-def explain(loader: Any, *, cache_dir: str | Path | None = None) -> None:
-    """Prints what carries out each step of a DataLoader if `from_torch` converts it, or why it
-    cannot.
+def explain(subject: Any) -> None:
+    """Prints what dali_pipes makes of a DataLoader or of a transform.
 
-    The DataLoader and all random states stay as they are; nothing is converted.
+    Of a DataLoader, by loading its first batches as `from_torch` does: which share of its pictures
+    waits, and for each line of its program that looks at pixels what would let them wait. Of a
+    transform: what carries out each step if `transform_from_torch` reads it, or why nothing does.
+
+    The random states of the process stay as they are.
 
     Args:
-        loader: a DataLoader, or timm's PrefetchLoader around one; or one of our loaders, which then
-            explains itself.
-        cache_dir: as for `from_torch`.
+        subject: a DataLoader, or timm's PrefetchLoader around one; a transform of torchvision, timm
+            or albumentations; or a loader of ours, which then explains itself.
 
     Raises:
-        ConfigError: it is no loader.
+        ConfigError: it is none of these.
     """
-    explain_on(Console(), loader, cache_dir)
+    explain_on(Console(), subject)
 
 
-def explain_on(console: Console, loader: Any, cache_dir: str | Path | None = None) -> None:
+def explain_on(console: Console, subject: Any) -> None:
     """Does what `explain` does, on this console."""
-    if isinstance(loader, (Loader, ConvertedLoader)):
-        say(console, loader.explain())
-        return
-
-    if not isinstance(getattr(loader, "loader", loader), DataLoader):
+    if isinstance(subject, (Loader, LazyLoader)):
+        say(console, subject.explain())
+    elif isinstance(getattr(subject, "loader", subject), DataLoader):
+        # a seed, so that samplers of PyTorch draw from generators of their own
+        with own_numbers(True), from_torch(subject, seed=0) as lazy:
+            for _ in itertools.islice(lazy, _BATCHES):
+                pass
+            say(console, lazy.explain())
+    elif callable(subject):
+        _explain_transform(console, subject)
+    else:
         raise ConfigError(
-            f"{type(loader).__name__} is not a torch DataLoader: explain(loader) takes the loader "
-            "that your training loop iterates"
+            f"{type(subject).__name__} is no torch DataLoader and no transform: explain(loader) "
+            "takes the loader that your training loop iterates"
         )
 
-    say(console, "", _describe(loader))
+
+def _explain_transform(console: Console, transform: Any) -> None:
     try:
-        conversion = Conversion.of(loader, cache_dir)
+        reading = read(transform)
+        reading.built()
     except NotConvertibleError as error:
-        print_steps(error.steps, console)
-        say(console, f"It stays as it is: {error}")
+        _print_steps(console, error.steps)
+        say(console, str(error))
         return
-    print_steps(conversion.steps, console)
-    say(console, "dali_pipes.from_torch(loader) converts it.")
+    _print_steps(console, reading.steps)
 
 
-def _describe(loader: Any) -> str:
-    """Returns what a DataLoader is, in words."""
-    kind, inner = type(loader).__name__, getattr(loader, "loader", loader)
-    if not isinstance(inner, DataLoader):
-        return f"a {kind}"
-    dataset = inner.dataset
-    try:
-        count = f"{len(dataset):,} samples"  # type: ignore[arg-type]
-    except Exception:  # an IterableDataset has no length, and one of the user's may do anything
-        count = "samples"
-    batches = f", batches of {inner.batch_size}" if inner.batch_size else ""
-    return f"a {kind} of {count} of {type(dataset).__name__}{batches}"
+def _print_steps(console: Console, steps: Sequence[ReadStep]) -> None:
+    """Prints the table of what carries out each step of a transform."""
+    # a word that is wider than its column, such as the name of an enum, is broken and not cut off
+    headings = ("your step", "is carried out by")
+    table = Table(*(Column(heading, overflow="fold") for heading in headings), box=box.SIMPLE)
+    for step in steps:
+        table.add_row(
+            Text(step.text), Text(step.by, "red" if step.by.startswith("REFUSED") else "")
+        )
+    if steps:
+        console.print(table)

@@ -202,6 +202,7 @@ def _gpu() -> Gpu | None:
 
 
 def work_of(cell: Cell, work: Workload) -> Workload:
+    assert work.transform is not None  # None: of a user's DataLoader
     transform = replace(work.transform, dtype=cell.get("dtype", work.transform.dtype))
     return replace(work, batch_size=cell["batch_size"], transform=transform)
 

@@ -7,7 +7,6 @@ import os
 import runpy
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,9 +16,6 @@ from later import later
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.adapters.transforms.readers.timm import note_prefetch_loader
-from dali_pipes.adapters.transforms.reading import NotConvertibleError, Reading
-from dali_pipes.adapters.transforms.steps import read
 
 timm = later("timm")
 timm_data = later("timm.data")
@@ -31,32 +27,6 @@ CONFIG = {
     "mean": (0.5, 0.4, 0.3),
     "std": (0.2, 0.3, 0.4),
 }
-
-
-def test_a_prefetch_loader_with_erasing_of_the_users_own_is_refused():
-    class Own(timm_data.random_erasing.RandomErasing):
-        def __call__(self, batch):
-            return 1 - super().__call__(batch)
-
-    numbers = torch.full((1, 3, 1, 1), 120.0)
-    loader = SimpleNamespace(
-        img_dtype=torch.float32,
-        mean=numbers,
-        std=numbers,
-        random_erasing=timm_data.random_erasing.RandomErasing(0.3, device="cpu"),
-    )
-    note_prefetch_loader(reading := Reading(tensor=True), loader)
-    assert [step["name"] for step in reading.augment] == ["RandomErasing"]
-
-    loader.random_erasing = Own(0.3, device="cpu")
-    with pytest.raises(NotConvertibleError, match="PrefetchLoader's Own cannot be carried over"):
-        note_prefetch_loader(Reading(tensor=True), loader)
-
-    # a method that the program has replaced
-    loader.random_erasing = timm_data.random_erasing.RandomErasing(0.3, device="cpu")
-    loader.random_erasing._erase = print
-    with pytest.raises(NotConvertibleError, match="it has a _erase of its own"):
-        note_prefetch_loader(Reading(tensor=True), loader)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +200,6 @@ def test_the_training_transforms_of_all_pretrained_models_are_read():
         for more in ({}, recipe):
             if (key := repr((config, more))) not in read_ones:
                 made = timm_data.create_transform(is_training=True, **config, **more)
-                assert read(made).built(lambda: None).training
+                assert dp.transform_from_torch(made).training
                 read_ones.add(key)
     assert len(names) > 1800 and len(read_ones) > 100

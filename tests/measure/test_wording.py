@@ -1,4 +1,4 @@
-from dali_pipes.measure.wording import control_line, headline
+from dali_pipes.measure.wording import control_line
 
 
 def test_the_control_says_how_large_a_difference_must_be():
@@ -18,25 +18,3 @@ def test_the_control_says_how_large_a_difference_must_be():
     assert "in images/s beyond a factor of 1.04" in control_line(
         itself | {"holds": False}, "torch", restarts=False
     )
-
-
-def test_the_headline_compares_with_a_user_s_dataloader():
-    """It does not follow the plan, so its pixels are in no agreement."""
-    one, twice = (
-        {"estimate": value, "low": None, "high": None, "claim": "no interval"} for value in (1, 2)
-    )
-    arms = {
-        name: {"failed": None, "images_per_s": 100.0}
-        | {"ratio": {"images_per_s": ratio, "cpu_s_per_1000_images": one}}
-        for name, ratio in (("yours", one), ("dali", twice))
-    }
-    result = {
-        "arms": arms,
-        "baseline": "yours",
-        "agreement": {"arms": {}},
-        "protocol": {"pairs": 1},
-        "work": {
-            "loaders": {"yours": {"kind": "DataLoaderConfig"}, "dali": {"kind": "DaliConfig"}}
-        },
-    }
-    assert "dali made about 2 × the images/s of yours" in headline(result)

@@ -6,6 +6,8 @@ import albumentations as A
 import numpy as np
 import pytest
 import torch
+import whole_places
+from distributions import distance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -14,7 +16,6 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms import functional as F
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.check import draws, whole
 from dali_pipes.backends.pixels.whole import change
 from dali_pipes.plan.geometry import BEFORE_DRAW
 from dali_pipes.plan.philox import Draws
@@ -113,16 +114,16 @@ def test_the_distributions_are_torchvisions(name):
     ours, theirs = STEPS_OF_BOTH[name]
     transform = dp.TrainTransform(before=ours)
     sizes = np.array([(48, 64), (64, 40), (33, 64)] * 500)
-    plan = whole.of_plan(transform, sizes, Draws(3, 0, np.arange(len(sizes))))
-    live = whole.of_steps(theirs, sizes)
+    plan = whole_places.of_plan(transform, sizes, Draws(3, 0, np.arange(len(sizes))))
+    live = whole_places.of_steps(theirs, sizes)
     # Kolmogorov and Smirnov: 0.1 of 1,500 and 1,500 draws has a probability of 10⁻⁶
     for one, other in zip(plan.T, live.T, strict=True):
-        assert draws.distance(one, other) < 0.1
+        assert distance(one, other) < 0.1
         assert abs(np.isnan(one).mean() - np.isnan(other).mean()) < 0.1
     # another strength is seen
     weaker = dp.TrainTransform(before=["RandomHorizontalFlip"])
-    plan = whole.of_plan(weaker, sizes, Draws(3, 0, np.arange(len(sizes))))
-    assert max(map(draws.distance, plan.T, live.T)) > 0.1
+    plan = whole_places.of_plan(weaker, sizes, Draws(3, 0, np.arange(len(sizes))))
+    assert max(map(distance, plan.T, live.T)) > 0.1
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])

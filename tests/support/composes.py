@@ -1,5 +1,5 @@
-"""Transforms as people write them: what `from_torch` makes of each. EVALUATION, TRAINING and
-AS_THEY_ARE and REFUSED map a name to a maker.
+"""Transforms as people write them. EVALUATION, TRAINING, AS_THEY_ARE and REFUSED map a name to a
+maker.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """The steps of torchvision, timm and albumentations that programs for classification have, one list
-for all: what `from_torch` makes of each, and which loaders carry it out (docs/steps.md).
+for all: what `transform_from_torch` makes of each, and which loaders carry it out (docs/steps.md).
 """
 
 import re
@@ -12,20 +12,16 @@ import numpy as np
 import torch
 from later import later
 from PIL import Image
-from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.conversion import Conversion
 from dali_pipes.adapters.transforms.reading import NotConvertibleError
-from dali_pipes.adapters.transforms.steps import read_steps
+from dali_pipes.adapters.transforms.steps import read
 from dali_pipes.backends.backend import Job
 from dali_pipes.backends.pixels.functions import check_functions
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.plan.transforms import Transform, views_of
 
 A = later("albumentations")
-v1 = later("torchvision.transforms")
 
 # heights and widths of the pictures; some steps of albumentations turn images by 90°
 SMALL, SQUARE, LARGE = (40, 48), (48, 48), (60, 72)
@@ -38,8 +34,7 @@ LOADERS: dict[str, Any] = {
 }
 
 # Python of each step, by library and place: "size" gives images their size, "before" stands before
-# the resize and the crop, "after" behind them, "floats" behind ToTensor. Those in "crops" make
-# several images of one.
+# the resize and the crop, "after" behind them, "floats" behind ToTensor.
 STEPS: dict[str, dict[str, tuple[str, ...]]] = {
     "torchvision": {
         "size": (
@@ -68,7 +63,6 @@ STEPS: dict[str, dict[str, tuple[str, ...]]] = {
             "RandomShortestSize(40)",
             "RandomResize(40, 48)",
         ),
-        "crops": ("FiveCrop(40)", "TenCrop(40)"),
         "before": (
             "RandomHorizontalFlip()",
             "RandomVerticalFlip()",
@@ -279,25 +273,15 @@ class Case:
         """
         return self._frame(version)[0]
 
-    def read(self, folder: Path, version: str | None = None) -> tuple[list[str], Transform]:
+    def read(self, version: str | None = None) -> tuple[list[str], Transform]:
         """What becomes of each of the steps, in words, and the transform that does the same.
-
-        Args:
-            folder: pictures in folders of classes.
 
         Raises:
             NotConvertibleError: a step, or what it makes, has no counterpart.
         """
         live, own = self._frame(version)
-        if self.place == "crops":
-            # only a run of the data set shows what becomes of several images
-            conversion = Conversion.of(DataLoader(ImageFolder(folder, live)))
-            return [conversion.steps[1].by], conversion.transform
-        # of an array only a run of the data set shows that it is no PIL image
-        is_array = self.library == "albumentations"
-        reading = read_steps([v1.PILToTensor()] * is_array + [live])
-        own = slice(own.start + is_array, own.stop + is_array)
-        return [step.by for step in reading.steps[own]], reading.built(lambda: None)
+        reading = read(live)
+        return [step.by for step in reading.steps[own]], reading.built()
 
     def _frame(self, version: str | None) -> tuple[Any, slice]:
         """The transform, and which of its steps are not only there to make a batch of images."""
@@ -305,9 +289,7 @@ class Case:
             resize, end, compose = [A.Resize(*self.size)], [A.ToTensorV2()], A.Compose
             names = vars(import_module("albumentations")) | {"cv2": import_module("cv2")}
         else:
-            # timm's, and the Lambda that gets all crops at once
-            is_of_v1 = self.library == "timm" or self.place == "crops"
-            steps = import_module(_V1 if is_of_v1 else version or _V2)
+            steps = import_module(_V1 if self.library == "timm" else version or _V2)
             resize, end, compose = [steps.Resize(self.size)], [steps.PILToTensor()], steps.Compose
             modules = _OF_TIMM if self.library == "timm" else (steps.__name__,)
             names = {}
@@ -322,13 +304,7 @@ class Case:
         if self.place == "floats":
             first = [*resize, *end, steps.ConvertImageDtype(torch.float32)]
             return compose([*first, *own]), slice(3, 3 + len(own))
-        if self.place == "crops":
-            return compose([*resize, *own, steps.Lambda(stack_bytes)]), slice(1, 2)
         return compose([*own, *end]), slice(0, len(own))
-
-
-def stack_bytes(crops: Any) -> torch.Tensor:
-    return torch.stack([v1.PILToTensor()(crop) for crop in crops])
 
 
 _V1, _V2 = "torchvision.transforms", "torchvision.transforms.v2"
@@ -350,7 +326,7 @@ CASES = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """What `from_torch` makes of a case.
+    """What `transform_from_torch` makes of a case.
 
     Attributes:
         kind: "plan", "function" or "refused".
@@ -368,7 +344,7 @@ class Outcome:
 def outcome_of(case: Case, folder: Path, version: str | None = None) -> Outcome:
     """What becomes of a case, for pictures in this folder; `version` as for `Case.transform`."""
     try:
-        by, transform = case.read(folder, version)
+        by, transform = case.read(version)
     except NotConvertibleError as error:
         return Outcome("refused", _say_refusal(error), {})
     is_function = any("which runs as it is" in each for each in by)

@@ -8,7 +8,6 @@ from later import later
 from made_up import trial
 from PIL import Image
 
-from dali_pipes.adapters.transforms.reading import Step
 from dali_pipes.measure.figures import result_figures
 
 AGREEMENT = {
@@ -32,6 +31,7 @@ def made_result(rate=1000.0, **work):
         arm: {"failed": None, "skipped": None} | figures for arm, figures in found["arms"].items()
     }
     work = {
+        "manifest": "manifest.parquet",
         "batch_size": 64,
         "workload": "loader",
         "model": None,
@@ -93,15 +93,3 @@ def save_benchmark(folder: Path, **changes) -> None:
     ]:
         Image.fromarray(np.full((224, 224, 3), 99, np.uint8)).save(folder / f"samples/{name}.png")
     (folder / "result.json").write_text(json.dumps(result))
-
-
-def save_users_steps(folder: Path) -> None:
-    """What a benchmark with a DataLoader of the user's saves beside its other files."""
-    long = "RandomResizedCrop(size=(96, 96), scale=(0.08, 1.0), interpolation=bilinear)"
-    steps = [
-        Step(long, "TrainTransform: size=96, scale=(0.08, 1.0), bilinear"),
-        Step("<lambda> & more", "as it is"),
-    ]
-    later("dali_pipes.tools.benchmark.page").save_steps(
-        folder, "my_train:make_loader", steps, "the largest distance is 0.084"
-    )

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from distributions import distance
 from library_steps import CPU, LOADERS, Case
 from PIL import Image, ImageOps
 from reference import erase, operate_as_timm, resize
@@ -22,7 +23,6 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch.check.draws import distance
 from dali_pipes.adapters.transforms.own_steps import OnArray, OnPillow
 from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.plan.augment.operations import OPS, Slot
@@ -56,9 +56,6 @@ def differences(case: Case, transform: Transform, loader: str, folder: Path) -> 
     """
     manifest = dp.Manifest.scan(folder, progress=False)
     files = [manifest.path(at) for at in range(len(manifest))]
-    if case.place == "crops":
-        return _differences_of_crops(case, transform, loader, manifest)
-
     with build(manifest, loader, transform) as built:
         planned, batch = built.plan.batch(0, 0), next(iter(built))
     ours = to_steps(batch.images, transform)
@@ -69,16 +66,6 @@ def differences(case: Case, transform: Transform, loader: str, folder: Path) -> 
         ]
     )
     return _compare(ours, theirs)
-
-
-def _differences_of_crops(
-    case: Case, transform: Transform, loader: str, manifest: dp.Manifest
-) -> dict[str, float]:
-    live = case.transform()
-    with build(manifest, loader, transform) as built:
-        (views,) = next(iter(built)).views.values()
-    theirs = torch.stack([live(_open(manifest.path(at))) for at in range(len(manifest))])
-    return _compare(views.float(), theirs.float())
 
 
 def _compare(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, float]:
@@ -308,7 +295,7 @@ def _measure_live(case: Case, transform: Transform, picture: Image.Image, count:
     made = []
     for at in range(count):
         image = live(image=array)["image"] if case.library == "albumentations" else live(picture)
-        made.append(image[0] if case.place == "crops" else image)
+        made.append(image)
         if len(made) == 200 or at == count - 1:
             found.append(_measure(to_steps(torch.stack(made), views_of(transform)[0])))
             made = []

@@ -1,5 +1,5 @@
-"""docs/steps.md: its tables of what `from_torch` makes of the cases of `library_steps`, from the
-figures that docs/benchmarks/steps_cpu_2026-11-26/measure.py has measured.
+"""docs/steps.md: its tables of what `transform_from_torch` makes of the cases of `library_steps`,
+from the figures that docs/benchmarks/steps_cpu_2026-11-26/measure.py has measured.
 """
 
 import json
@@ -17,7 +17,6 @@ BEGIN, END = "<!-- tables: made by measure.py -->\n", "<!-- end of the tables --
 FALSE_ALARM_RATE = 1e-6  # with which two equal distributions are farther apart than `chance`
 PLACES = {
     "size": "What gives images their size",
-    "crops": "Several crops of an image",
     "before": "Before a resize or a crop",
     "after": "After it",
     "floats": "After ToTensor",

@@ -28,4 +28,4 @@ def transform_from_torch(transform: Any, **options: Any) -> Transform:
             f"transform is a {type(transform).__name__} of dali_pipes already; pass it on to "
             "build_loader"
         )
-    return replace(read(transform).built(lambda: None), **options)
+    return replace(read(transform).built(), **options)

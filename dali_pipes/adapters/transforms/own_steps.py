@@ -1,7 +1,7 @@
 """Steps that a plan doesn't have, carried out by themselves: `carry_out` makes an `Augment` of one.
 
-It is the user's own class, or one of a library. It gets what it got in the old loader: a PIL image,
-a tensor, or an array of NumPy. Its random numbers come from the plan, or it is refused
+It is the user's own class, or one of a library. It gets what its library gives it: a PIL image, a
+tensor, or an array of NumPy. Its random numbers come from the plan, or it is refused
 (dali_pipes/backends/pixels/functions.py).
 """
 
@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dali_pipes.adapters.from_torch.recording.kept import find_generators
-from dali_pipes.adapters.from_torch.recording.keys import freeze
-from dali_pipes.adapters.transforms.reading import Reading, is_of, place_of
+from dali_pipes.adapters.lazy.random_numbers import find_generators
+from dali_pipes.adapters.transforms.reading import TransformReading, is_of, place_of
 from dali_pipes.backends.pixels.functions import try_function, try_on_whole
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment
@@ -84,7 +83,7 @@ class UnsizedError(ConfigError):
         super().__init__("it comes before images have one size")
 
 
-def carry_out(reading: Reading, step: Any) -> str:
+def carry_out(reading: TransformReading, step: Any) -> str:
     """Notes a step as a function of the plan, and returns in words what it becomes.
 
     Raises:
@@ -113,17 +112,17 @@ def carry_out(reading: Reading, step: Any) -> str:
         raise ConfigError(f"it can't be copied: {error}") from None
 
     where = "normalized" if reading.floats else "uint8"
-    policy, before = _function_of(reading, tried, where), freeze(tried)
+    policy, before = _function_of(reading, tried, where), _plain_attributes(tried)
     # of albumentations' steps the plan seeds the generators
     is_seeded = isinstance(policy.function, OnArray)
-    if not is_seeded and find_generators(tried):
+    if not is_seeded and find_generators(step=tried):
         raise ConfigError("it has a random generator of its own, whose numbers no plan has")
 
     if is_sized and not reading.early:
         try_function(policy, shape_of(size), channels=reading.channels)
     else:
         try_on_whole(policy, reading.channels)
-    if not is_seeded and freeze(tried) != before:
+    if not is_seeded and _plain_attributes(tried) != before:
         raise ConfigError("a call changes its attributes, so a resume could not repeat it")
 
     if not (is_sized or reading.early):
@@ -144,7 +143,13 @@ def carry_out(reading: Reading, step: Any) -> str:
     return f"augment: Augment({policy.title}), which runs as it is, image by image{on_cpu}"
 
 
-def _function_of(reading: Reading, step: Any, where: str) -> Augment:
+def _plain_attributes(step: Any) -> dict[str, Any]:
+    """Numbers and texts that a step holds, such as a count of its calls."""
+    held = getattr(step, "__dict__", {})
+    return {name: each for name, each in held.items() if isinstance(each, (int, float, str))}
+
+
+def _function_of(reading: TransformReading, step: Any, where: str) -> Augment:
     if is_of(step, "albumentations"):
         return Augment(OnArray(step), draws=1, where=where)
     if not reading.tensor:

@@ -1,24 +1,21 @@
-"""What is read from a live DataLoader: its steps, the transform that does the same, and the error
-for what cannot be carried over.
+"""What is read of a live transform: its steps, the transform that does the same, and the error for
+what cannot be carried over.
 
-The readers of `steps` fill a `Reading`; its `built` then makes the transform.
+The readers of `steps` fill a `TransformReading`; its `built` then makes the transform.
 """
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.plan.transforms import (
     CenterCropTransform,
-    CornerCrop,
     EvalTransform,
     RandomCropTransform,
     TrainTransform,
@@ -30,8 +27,8 @@ Size = int | tuple[int, int]  # the side of a square, or height and width
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the old loader.
+class ReadStep:
+    """One step of a transform of a library.
 
     Attributes:
         text: the step as it prints itself.
@@ -42,48 +39,8 @@ class Step:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """Code that multiplies and adds, as a step: the scale and the offset of each channel, for
-    values from 0 to 1.
-    """
-
-    scale: tuple[float, ...]
-    offset: tuple[float, ...]
-
-    def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        scale, offset = (
-            torch.tensor(values, dtype=image.dtype, device=image.device)[:, None, None]
-            for values in (self.scale, self.offset)
-        )
-        return image * scale + offset
-
-    def __repr__(self) -> str:
-        scale, offset = (
-            " ".join(f"{each:.6g}" for each in dict.fromkeys(values))
-            for values in (self.scale, self.offset)
-        )
-        return f"values × {scale} + {offset}"
-
-
-@dataclass(frozen=True, slots=True)
-class OneCrop:
-    """One of the crops that FiveCrop or TenCrop makes of an image, as a step."""
-
-    step: Any
-    place: int
-
-    def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        crop: torch.Tensor = self.step(image)[self.place]
-        return crop
-
-    def __repr__(self) -> str:
-        # the steps of all crops are alike
-        return repr(self.step)
-
-
 class NotConvertibleError(ConfigError):
-    """A part of a DataLoader that dali_pipes cannot carry out in the same way.
+    """A part of a transform that dali_pipes cannot carry out in the same way.
 
     Attributes:
         part: its name, such as "ElasticTransform".
@@ -93,7 +50,7 @@ class NotConvertibleError(ConfigError):
     def __init__(self, part: str, problem: str, instead: str):
         super().__init__(f"{part} cannot be carried over: {problem}; {instead}")
         self.part, self.problem, self.instead = part, problem, instead
-        self.steps: Sequence[Step] = ()
+        self.steps: Sequence[ReadStep] = ()
 
 
 def is_of(value: Any, package: str, *names: str) -> bool:
@@ -144,13 +101,13 @@ def refuse_unless(holds: Any, part: str, problem: str, instead: str) -> None:
 
 
 @dataclass(slots=True)
-class Reading:
+class TransformReading:
     """What has been read of a transform so far.
 
     Attributes:
         resize: the length of the shorter side, or height and width; None: the image keeps the size
             in which it is stored.
-        crop: the kind of the crop: "center", "resized", "random" or "corner"; None: there is none.
+        crop: the kind of the crop: "center", "resized" or "random"; None: there is none.
         options: our transform's options for the crop.
         antialias: of the resize.
         before: the steps on the whole image with their options, and functions.
@@ -167,8 +124,6 @@ class Reading:
         has_functions: whether a step is carried out by itself (own_steps.py); what follows such a
             step is as well, since a plan has functions last.
         has_function_of_floats: whether one got floats before Normalize.
-        geometry: the live steps that move pixels, without those of `before`.
-        whole: the live steps of `before`, without functions.
         steps: all steps so far.
     """
 
@@ -191,23 +146,18 @@ class Reading:
     erased: bool = False
     has_functions: bool = False
     has_function_of_floats: bool = False
-    geometry: list[Any] = field(default_factory=list)
-    whole: list[Any] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ReadStep] = field(default_factory=list)
 
-    def copy(self) -> "Reading":
+    def copy(self) -> "TransformReading":
         lists: dict[str, Any] = {
             name: type(value)(value)
-            for name in ("options", "before", "flips", "augment", "geometry", "whole", "steps")
+            for name in ("options", "before", "flips", "augment", "steps")
             if (value := getattr(self, name)) is not None
         }
         return replace(self, **lists)
 
-    def built(self, uniform: Callable[[], Size | None]) -> Transform:
+    def built(self) -> Transform:
         """Builds the transform that does the same.
-
-        Args:
-            uniform: returns the size of all images, or None if their sizes differ.
 
         Raises:
             NotConvertibleError: no transform does the same.
@@ -226,7 +176,7 @@ class Reading:
             else {"dtype": "uint8"}
         )
         common: dict[str, Any] = self.options | {
-            "size": self._size(uniform),
+            "size": self._size(),
             "interpolation": self.interpolation,
             "antialias": self.antialias,
             "channels": self.channels,
@@ -236,11 +186,6 @@ class Reading:
         random["before"] = self.before
 
         try:
-            if self.crop == "corner":
-                changed = self.flips or self.augment or self.before
-                problem = "it is changed in another way than by Resize, ToTensor and Normalize"
-                refuse_unless(not changed, "one crop of several", problem, "leave the rest out")
-                return CornerCrop(**common, resize=self.resize)
             if self.crop == "resized":
                 return TrainTransform(**common, **random)
             if self.crop == "random":
@@ -253,11 +198,12 @@ class Reading:
         except OptionError as error:
             raise NotConvertibleError("the transform", str(error), "change that in it") from None
 
-    def _size(self, uniform: Callable[[], Size | None]) -> Size:
+    def _size(self) -> Size:
         if self.crop:
             return self.options["size"]
-        # images have one size after Resize((height, width)), or if they are all stored in one
-        if not isinstance(self.resize, int) and (size := self._common_size(uniform)):
+        # images have one size after Resize((height, width)); a step before it may have given one
+        size = self.resize or self.settled
+        if isinstance(size, tuple):
             return size
 
         what = f"Resize({self.resize})" if self.resize else "a transform without Resize and crop"
@@ -265,10 +211,3 @@ class Reading:
         raise NotConvertibleError(
             what, "images keep their own sizes, so they make no batch", instead
         )
-
-    def _common_size(self, uniform: Callable[[], Size | None]) -> Size | None:
-        """The size of all images that are not cropped."""
-        if self.before:
-            # a step may have changed the size in which images are stored
-            return self.resize or self.settled
-        return self.resize or uniform()

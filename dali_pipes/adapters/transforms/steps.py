@@ -5,7 +5,7 @@
 NotConvertibleError, or is carried out by itself (own_steps.py).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,11 +16,9 @@ from dali_pipes.adapters.transforms.readers import geometry, policies, timm, val
 from dali_pipes.adapters.transforms.readers.albumentations import Alike, alike, parts_of
 from dali_pipes.adapters.transforms.readers.common import StepReader, describe_step, refuse_altered
 from dali_pipes.adapters.transforms.reading import (
-    Affine,
     NotConvertibleError,
-    OneCrop,
-    Reading,
-    Step,
+    ReadStep,
+    TransformReading,
     is_of,
     refuse_unless,
 )
@@ -68,15 +66,9 @@ _OF_TIMM = (
     "RandomErasing",
     "RandAugment",
 )
-# A step that we do not have can be left to the collate function, once images have one size. timm's
-# steps take PIL images only.
-_TO_COLLATE = (
-    "end the transform before it with PILToTensor(), and apply it and what follows to {} in the "
-    "collate function (about 4 lines), which runs in the training process, so measure"
-)
 
 
-def read(transform: Any) -> Reading:
+def read(transform: Any) -> TransformReading:
     """Reads all steps of a transform.
 
     Raises:
@@ -84,13 +76,10 @@ def read(transform: Any) -> Reading:
             such errors, it is the first one, but for steps that only lack a size of the images; its
             `steps` are all steps, with every refusal.
     """
-    return read_steps(_flatten(transform))
-
-
-def read_steps(steps: Iterable[Any]) -> Reading:
-    """Reads steps one after the other, as `read` does."""
-    reading, refusals = Reading(), list[tuple[bool, NotConvertibleError]]()
-    flat = [each for outer in steps for each in _flatten(outer)]
+    reading, refusals = TransformReading(), list[tuple[bool, NotConvertibleError]]()
+    flat = list(_flatten(transform))
+    # albumentations gets arrays, which are no PIL images
+    reading.tensor = bool(flat) and is_of(flat[0], "albumentations")
     early = _count_early(flat)
     for place, step in enumerate(flat):
         reading.early = place < early
@@ -108,7 +97,7 @@ def read_steps(steps: Iterable[Any]) -> Reading:
                     f"REFUSED: {error.problem}, and the step cannot run as it is: {reason}; "
                     f"{error.instead}"
                 )
-        reading.steps.append(Step(describe_step(step), by))
+        reading.steps.append(ReadStep(describe_step(step), by))
 
     if refusals:
         # a step that gives images their size, and isn't read, is what the others lack
@@ -168,28 +157,20 @@ def _name_within(step: Any) -> str:
     return type(inner[0]).__name__ if alone else ""
 
 
-def _reader(reading: Reading, step: Any) -> StepReader:
+def _reader(reading: TransformReading, step: Any) -> StepReader:
     """The function that reads this step."""
     name = type(step).__name__
-    if isinstance(step, Affine):
-        return values.read_affine_code
     if isinstance(step, Alike):
         refuse_altered(step.original)
         return _reader_of(reading, name)
     if isinstance(step, whole.Padding):
         return whole.read_pad
-    if isinstance(step, OneCrop):
-        refuse_altered(step.step)
-        return geometry.read_one_crop
 
     # a class of the user's own may have a name of torchvision's, so its module counts too
     ours = is_of(step, "torchvision.transforms") or (is_of(step, "timm.data") and name in _OF_TIMM)
     known = name in _READERS or (reading.early and name in _WHOLE_READERS)
     if not ours or not known:
-        picture = "to_pil_image(image)" if is_of(step, "timm") else "each image"
-        instead = _TO_COLLATE.format(picture)
-        if not (reading.crop or isinstance(reading.resize, tuple)):
-            instead = f"move it behind the crop if your training may change so, then {instead}"
+        instead = "leave it out, or keep the DataLoader and pass it to from_torch, which runs it"
         raise NotConvertibleError(describe_step(step), "dali_pipes has no such step", instead)
 
     refuse_altered(step)
@@ -198,7 +179,7 @@ def _reader(reading: Reading, step: Any) -> StepReader:
     return own or _reader_of(reading, name)
 
 
-def _reader_of(reading: Reading, name: str) -> StepReader:
+def _reader_of(reading: TransformReading, name: str) -> StepReader:
     early = _WHOLE_READERS.get(name) if reading.early else None
     return early or _READERS[name]
 
@@ -238,7 +219,7 @@ def _flatten(transform: Any) -> Iterator[Any]:
         yield transform
 
 
-def _random_apply(reading: Reading, step: Any) -> str:
+def _random_apply(reading: TransformReading, step: Any) -> str:
     inner, name = list(step.transforms), _name_within(step)
 
     own = [type(each) for each in inner if not is_of(each, "torchvision.transforms")]

@@ -3,7 +3,8 @@
     native               DALI's own reader and random crop, without the plan
     decoding             decoding alone, on the CPU
     synthetic            constant images, on the device already
-    users_dataloader     a DataLoader of the user's own, that a function makes
+    users_dataloader     a DataLoader of the user's own, that a function makes, as it is or as
+                         from_torch makes it
 
 The core knows none of them. Those that follow the plan are backends, which `build_loader` builds
 from their config; each of the others is an `UnplannedLoader`. `arm_of` returns what a comparison

@@ -31,7 +31,7 @@ class NativeLoader(UnplannedLoader):
     def __init__(
         self, manifest: Manifest, config: DaliOptions, transform: Transform, batch_size: int
     ):
-        super().__init__(len(manifest), batch_size)
+        super().__init__(-(-len(manifest) // batch_size))
         config, self._device = config.on_cores(), arrival_device(config)
         self._manifest = manifest
         job = Job(transform, manifest, batch_size, self._device)

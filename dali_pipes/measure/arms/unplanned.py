@@ -16,11 +16,12 @@ from dali_pipes.system.cuda import why_no_gpu
 class UnplannedLoader(ABC):
     """Batches that no plan has chosen, epoch after epoch.
 
-    An epoch has as many batches as the images fill, the last one counted too.
+    Args:
+        batches: of an epoch.
     """
 
-    def __init__(self, images: int, batch_size: int):
-        self._count, self._step = -(-images // batch_size), 0
+    def __init__(self, batches: int):
+        self._count, self._step = batches, 0
         self._stream: Iterator[Batch] | None = None
 
     @property

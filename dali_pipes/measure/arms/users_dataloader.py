@@ -1,21 +1,15 @@
-"""A PyTorch DataLoader of the user's own, as an arm."""
+"""A PyTorch DataLoader of the user's own, as an arm: as it is, or as `from_torch` makes it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
-from dali_pipes.backends.torch.workers import end_workers
 from dali_pipes.checks import check_min
-from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.batch import Batch
-from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.options import option
-from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.functions import import_function
 
 
@@ -27,55 +21,56 @@ class DataLoaderConfig(LoaderConfig):
         function: module:function, which takes no arguments and returns it; also a module in the
             working directory.
         num_workers: those it has.
+        made_by: the options of the loader that makes its pixels, as `from_torch` is given them;
+            None: the DataLoader makes them itself.
     """
 
     name = "dataloader"
-    backend = "dali_pipes.measure.arms.users_dataloader:UsersLoader"
+    backend = "dali_pipes.measure.arms.users_loader:UsersLoader"
 
     function: str = ""
     num_workers: int = option(0, check_min, 0, MAX_COUNT)
+    made_by: Any = None
 
     @property
     def concurrency(self) -> Concurrency:
         return Concurrency(max(1, self.num_workers), max(1, self.num_workers), 2 * self.num_workers)
 
-
-class UsersLoader(UnplannedLoader):
-    """The images of the DataLoader that a function makes, epoch after epoch. The transform is the
-    DataLoader's own. The samples are not known, so all ids and labels are 0.
-    """
-
-    def __init__(
-        self, manifest: Manifest, config: DataLoaderConfig, transform: Transform, batch_size: int
-    ):
-        super().__init__(len(manifest), batch_size)
-        self._loader = import_function(config.function)()
-        self._iterator: Any = None
-        self._device = arrival_device(config)
-        workers = f"{config.num_workers} worker{'' if config.num_workers == 1 else 's'}"
-        self._decodes = f"the DataLoader of {config.function}, with {workers}"
+    # what makes the pixels decides this
 
     @property
-    def decodes(self) -> str:
-        return self._decodes
+    def needs_gpu(self) -> bool:
+        return self.made_by is not None and self.made_by.needs_gpu
 
-    def _batches(self) -> Iterator[Batch]:
-        # `close` ends the workers of the iterator that is in use
-        while True:
-            self._iterator = iter(self._loader)
-            for batch in self._iterator:
-                images = _images_of(batch).to(self._device, non_blocking=True)
-                ids = torch.zeros(len(images), dtype=torch.int64, device=self._device)
-                yield Batch(images, ids, ids)
+    @property
+    def decodes_on(self) -> str:
+        return "cpu" if self.made_by is None else self.made_by.decodes_on
 
-    def close(self) -> None:
-        end_workers(self._iterator)
-        self._iterator = None
+    @property
+    def fancy_upsampling(self) -> bool:
+        return self.made_by is None or self.made_by.fancy_upsampling
+
+    def on_packages(self) -> Self:
+        return self if self.made_by is None else replace(self, made_by=self.made_by.on_packages())
 
 
-def _images_of(batch: Any) -> torch.Tensor:
-    """The first tensor of 4 dimensions in a batch, which may have any structure."""
-    for leaf in tree_leaves(batch):
-        if isinstance(leaf, torch.Tensor) and leaf.ndim == 4:
-            return leaf
-    raise ConfigError("the DataLoader's batches hold no tensor of images, (N, 3, H, W)")
+def describe_dataloader(function: str) -> dict[str, Any]:
+    """What is known of the DataLoader that a function makes: images, batch_size, num_workers.
+
+    Raises:
+        ConfigError: there is no such function, or it makes something else.
+    """
+    made = import_function(function)()
+    # timm's PrefetchLoader wraps the DataLoader
+    loader = getattr(made, "loader", made)
+    if not isinstance(loader, DataLoader):
+        raise ConfigError(f"{function} returns a {type(made).__name__}, and no DataLoader")
+    images = 0
+    with contextlib.suppress(TypeError):  # an IterableDataset may have no length
+        images = len(loader.dataset)  # type: ignore[arg-type]
+    return {
+        "function": function,
+        "images": images,
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", 1),
+        "num_workers": loader.num_workers,
+    }

@@ -1,18 +1,16 @@
 """Makes a result into one self-contained HTML page.
 
 `write_page` reads what a run has saved in its folder, has the charts drawn (charts.py), and fills
-page.html. `save_steps` adds to it what carries out the steps of a user's DataLoader.
+page.html.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from PIL import Image
 
-from dali_pipes.adapters.transforms.reading import Step
 from dali_pipes.measure.agreement import AMPLIFIED, SHOWN
 from dali_pipes.measure.arms import makes_images
 from dali_pipes.measure.printing import HEADINGS, cells
@@ -29,7 +27,6 @@ from dali_pipes.tools.benchmark.charts import per_trial, ratios
 from dali_pipes.tools.drawing.page import picture, render
 
 TEMPLATE = Path(__file__).with_name("page.html")
-_STEPS = "dataloader.json"
 DETAILS = {  # figures of the second table: heading with unit, format
     "images_per_s_low": ("images/s from", "{:,.0f}"),
     "images_per_s_high": ("to", "{:,.0f}"),
@@ -79,7 +76,6 @@ def write_page(folder: Path) -> None:
             *notes(result),
         ],
         charts=list(_charts(result, trials, measured)),
-        dataloader=_read_steps(folder),
         figures=(HEADINGS, [cells(result, arm) for arm in result["arms"]]),
         more=_details_table(result, measured),
         samples=list(_samples(result, folder / "samples")),
@@ -92,27 +88,6 @@ def write_page(folder: Path) -> None:
     )
 
     (folder / "report.html").write_text(page)
-
-
-def save_steps(folder: Path, function: str, steps: Sequence[Step], compared: str) -> None:
-    """Saves what carries out the steps of the DataLoader that a function of the user's makes, for
-    the page.
-
-    Args:
-        compared: what the comparison with the loader of ours has shown.
-    """
-    loader = {
-        "function": function,
-        "steps": [asdict(step) for step in steps],
-        "compared": compared,
-    }
-    (folder / _STEPS).write_text(json.dumps(loader, indent=1))
-
-
-def _read_steps(folder: Path) -> dict[str, Any] | None:
-    """Returns what `save_steps` has saved; None: the run has no DataLoader of the user's."""
-    file = folder / _STEPS
-    return cast(dict[str, Any], json.loads(file.read_text())) if file.exists() else None
 
 
 def _facts(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

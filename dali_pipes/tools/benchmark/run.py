@@ -12,6 +12,7 @@ An arm that fails is reported, and the others go on without it.
 import contextlib
 import itertools
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -25,6 +26,7 @@ from dali_pipes.backends.dali.config import DaliOptions
 from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.measure.agreement import check_agreement
 from dali_pipes.measure.arms import arm_of, makes_images
+from dali_pipes.measure.arms.users_dataloader import describe_dataloader
 from dali_pipes.measure.figures import not_measured, result_figures, trial_figures
 from dali_pipes.measure.images import open_measured_images
 from dali_pipes.measure.printing import print_result
@@ -46,9 +48,7 @@ Arms = dict[str, LoaderConfig]
 console = Console(stderr=True)
 
 
-def benchmark(
-    config: BenchmarkConfig, sweep: Path | None = None, folder: Path | None = None
-) -> None:
+def benchmark(config: BenchmarkConfig, sweep: Path | None = None) -> None:
     """Runs all arms; prints a table to stderr, and the result as one line of JSON to stdout.
 
     All files go into a new folder below `config.out`.
@@ -56,7 +56,6 @@ def benchmark(
     Args:
         sweep: the folder of the sweep that this run belongs to, which replaces `config.out`; the
             sweep's table is updated.
-        folder: for the files, instead of a new one.
 
     Raises:
         ArmError: the arms do not agree, and nothing was timed; or an arm failed, which is raised
@@ -68,18 +67,25 @@ def benchmark(
 
     left_out = _left_out(config)
     # decided here, so that the result has what was chosen
-    arms = {arm: config.loaders[arm].on_packages() for arm in config.arms if arm not in left_out}
+    arms = {arm: config.loader_of(arm).on_packages() for arm in config.arms if arm not in left_out}
     # an arm that only delivers ready images is a baseline only if there is no other
     makers = [arm for arm, loader in arms.items() if makes_images(type(loader))]
     baseline = config.baseline if config.baseline in arms else [*makers, *arms][0]
 
     say(console, *(f"{arm} is left out: it {why}." for arm, why in left_out.items()))
-    if dali := [arm for arm, loader in arms.items() if lacks_gpu(loader)]:
+    if dali := [arm for arm in arms if arm != "yours" and lacks_gpu(config.loaders[arm])]:
         say(console, f"No GPU here: {' and '.join(dali)} on DALI's CPU backend.")
 
-    manifest = open_measured_images(config)
-    folder = folder or make_run_folder(out)
-    trials = Trials(config, manifest, folder, config.corun, config.restart)
+    images: Any
+    if config.function:
+        images = describe_dataloader(config.function)
+        config = replace(config, batch_size=images["batch_size"])
+        workers = {"num_workers": images["num_workers"]}
+        arms = {arm: replace(loader, **workers) for arm, loader in arms.items()}
+    else:
+        images = open_measured_images(config)
+    folder = make_run_folder(out)
+    trials = Trials(config, images, folder, config.corun, config.restart)
     # before anything is timed: the speed of an arm with other pixels would mean nothing
     with console.status("comparing pixels"):
         agreement = check_agreement(
@@ -127,7 +133,7 @@ def _left_out(config: BenchmarkConfig) -> dict[str, str]:
     without = (
         []
         if torch.cuda.is_available()
-        else [arm for arm in config.arms if config.loaders[arm].needs_gpu]
+        else [arm for arm in config.arms if config.loader_of(arm).needs_gpu]
     )
 
     if without and len(config.arms) - len(without) < 2:

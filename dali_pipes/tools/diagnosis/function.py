@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from torch.utils.data import DataLoader
 
-from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
+from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.checks import describe_value
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
@@ -47,8 +47,7 @@ def diagnose(
     Args:
         loader: any DataLoader, a tf.data.Dataset, what `build_loader` built, or what `from_torch`
             made. If a DataLoader's dataset has `samples`, like torchvision's ImageFolder, the files
-            are known: then cold files are tried as well. If `from_torch` can convert it, the gain
-            of that is.
+            are known: then cold files are tried as well, and so is what `from_torch` makes of it.
         step: is called with each batch as the loader yields it, and does all that training does
             with it. On a GPU it copies the batch there, unless the batch is already there.
         seconds: minimum duration of each measurement; at least three steps are taken.
@@ -80,7 +79,7 @@ def diagnose(
 def _program(loader: Any, step: Step, caller: Path) -> TrainingProgram:
     tensorflow = sys.modules.get("tensorflow")  # a caller with a tf.data.Dataset has imported it
     is_tfdata = tensorflow is not None and isinstance(loader, tensorflow.data.Dataset)
-    if not is_tfdata and not isinstance(loader, (DataLoader, Loader, ConvertedLoader)):
+    if not is_tfdata and not isinstance(loader, (DataLoader, Loader, LazyLoader)):
         raise ConfigError(
             f"{type(loader).__name__} is not a torch DataLoader, nor a loader of "
             "dali_pipes, nor a tf.data.Dataset: "

@@ -17,6 +17,8 @@ from typing import Any
 import composes
 import numpy as np
 import torch
+from dali_pipes.adapters.from_torch import check
+from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read
 from dali_pipes.backends.common.pixels import to_steps
@@ -26,8 +28,6 @@ from torchvision import datasets
 from torchvision import transforms as v1
 
 import dali_pipes as dp
-from dali_pipes.adapters.from_torch import check
-from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.plan.philox import Draws
 from dali_pipes.system.progress import track
 

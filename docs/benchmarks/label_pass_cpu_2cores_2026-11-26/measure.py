@@ -25,12 +25,11 @@ import datasets
 import numpy as np
 import torch
 import torchvision
+from dali_pipes.adapters.from_torch.label_pass import pass_over
+from dali_pipes.adapters.from_torch.trace import Recorder, trace
 from PIL import Image
 from torch.utils.data import Dataset
 from torchvision import transforms
-
-from dali_pipes.adapters.from_torch.label_pass import pass_over
-from dali_pipes.adapters.from_torch.trace import Recorder, trace
 
 torch.set_num_threads(1)
 STEPS = [

@@ -25,12 +25,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from library_steps import CASES, Case
 from PIL import Image
 from step_table import COST, key_of
 
 import dali_pipes as dp
+from dali_pipes.adapters.transforms.reading import NotConvertibleError
 from dali_pipes.system.provenance import provenance
 
 SIZE, IMAGES, BATCH, WARM = (224, 224), 64, 32, 2
@@ -86,7 +86,7 @@ def one_round(cases, folder, pictures, manifest, batches):
         plain = replace(case, text=NOTHING[case.library])
         live, empty = case.transform(), _frame_alone(plain)
         costs = {"own": by_library(live, case, pictures) - by_library(empty, case, pictures)}
-        _, transform = case.read(folder)
+        _, transform = case.read()
         without = replace(transform, **_nothing(transform))
         for name in LOADERS:
             costs[name] = by_loader(name, transform, manifest, batches) - by_loader(
@@ -120,7 +120,7 @@ def list_cases(folder):
         sized = Case(case.library, case.place, case.text, SIZE)
         if case.place in ("before", "after", "floats") and not others:
             with contextlib.suppress(NotConvertibleError):
-                sized.read(folder)
+                sized.read()
                 yield sized
 
 

@@ -17,7 +17,7 @@ from dali_pipes.measure.arms import (
     makes_images,
 )
 from dali_pipes.measure.arms.native_loader import NativeLoader
-from dali_pipes.measure.arms.users_dataloader import UsersLoader
+from dali_pipes.measure.arms.users_loader import UsersLoader
 
 NATIVE = DaliNativeConfig(device="cpu", num_threads=2)
 TRANSFORM = dp.TrainTransform(size=32)

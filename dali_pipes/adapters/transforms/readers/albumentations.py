@@ -5,7 +5,6 @@ of torchvision's, or raises a NotConvertibleError. OpenCV's numbers for interpol
 `_INTERPOLATIONS`, since OpenCV itself is not needed here.
 """
 
-import copy
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,16 +29,6 @@ class Alike:
     def __init__(self, original: Any, **options: Any):
         self.original = original
         self.__dict__.update(options)
-
-    def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        """Calls a copy of albumentations' step, whose random state stays as it was."""
-        if "live" not in vars(self):
-            self.live = copy.deepcopy(self.original)
-            self.live.set_random_seed(
-                int(torch.randint(2**31, (), dtype=torch.int64, device="cpu"))
-            )
-        moved = self.live(image=image.permute(1, 2, 0).contiguous().numpy())["image"]
-        return torch.from_numpy(moved.copy()).permute(2, 0, 1)
 
 
 def parts_of(whole: Any) -> Iterator[Any]:
@@ -77,7 +66,7 @@ def alike(step: Any) -> Any:
         raise NotConvertibleError(
             f"albumentations' {name}",
             "dali_pipes has no such step",
-            "write the same with steps of torchvision or albumentations that docs/from_torch.md "
+            "write the same with steps of torchvision or albumentations that docs/steps.md "
             "lists, as far as there are such (1 line); pixels then differ as those of the two do",
         )
     return _READERS[name](step)

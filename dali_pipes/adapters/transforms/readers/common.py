@@ -4,10 +4,19 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from dali_pipes.adapters.from_torch.recording.steps import is_library_code, is_transform_class
-from dali_pipes.adapters.transforms.reading import NotConvertibleError, Reading, refuse_unless
+from dali_pipes.adapters.transforms.reading import (
+    NotConvertibleError,
+    TransformReading,
+    refuse_unless,
+)
 
-StepReader = Callable[[Reading, Any], str]
+StepReader = Callable[[TransformReading, Any], str]
+# modules of transforms, and packages whose code the methods of these may be
+_TRANSFORMS = (
+    *("torchvision.transforms.", "timm.data.transforms.", "timm.data.auto_augment."),
+    *("timm.data.random_erasing.", "albumentations."),
+)
+_LIBRARIES = ("torchvision", "timm", "albumentations", "albucore", "torch")
 KEEP = "else keep your DataLoader"
 AS_OURS = (
     "put the steps in this order if your training may change so: resize and crop, flips, "
@@ -28,14 +37,14 @@ def refuse_altered(step: Any) -> None:
         name: getattr(member, "__func__", member)
         for kind in type(step).__mro__[::-1]
         # libraries and programs put methods of their own into torch.nn.Module
-        if is_transform_class(kind)
+        if f"{kind.__module__}.".startswith(_TRANSFORMS)
         for name, member in vars(kind).items()
         if isinstance(getattr(member, "__func__", member), FunctionType)
     }
     replaced = [
         name
         for name, method in methods.items()
-        if name in own or not (name.startswith("__") or is_library_code(method))
+        if name in own or not (name.startswith("__") or _is_of_library(method))
     ]
     what = hooks or (f"a {replaced[0]} of its own" if replaced else "")
     refuse_unless(
@@ -44,6 +53,11 @@ def refuse_altered(step: Any) -> None:
         f"it has {what}, which may do anything",
         "write that as a transform of its own",
     )
+
+
+def _is_of_library(method: FunctionType) -> bool:
+    module = str(method.__globals__.get("__name__", ""))
+    return module.partition(".")[0] in _LIBRARIES
 
 
 def describe_step(step: Any) -> str:
@@ -127,7 +141,7 @@ def read_padding(step: Any) -> Any:
     return sides[0] if len(set(sides)) == 1 else sides
 
 
-def note_policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
+def note_policy(reading: TransformReading, step: Any, name: str, **options: Any) -> str:
     """Notes a policy of `augment` with its options."""
     refuse_unless(
         not reading.early,
@@ -140,7 +154,7 @@ def note_policy(reading: Reading, step: Any, name: str, **options: Any) -> str:
     if reading.applied < 1:
         options["p"] = reading.applied * options.get("p", 1.0)
     reading.augment.append({"name": name, **options})
-    # torchvision keeps the edges of PIL images sharp (docs/from_torch.md)
+    # torchvision keeps the edges of PIL images sharp (docs/steps.md)
     edges = options.get("interpolation") == "bilinear" and not (reading.tensor or "fill" in options)
     note = (
         "; edges blend with the black around them, as torchvision's of tensors do" if edges else ""

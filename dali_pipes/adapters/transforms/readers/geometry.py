@@ -12,17 +12,15 @@ from dali_pipes.adapters.transforms.readers.common import (
 )
 from dali_pipes.adapters.transforms.reading import (
     NotConvertibleError,
-    OneCrop,
-    Reading,
     Size,
+    TransformReading,
     refuse_unless,
 )
 from dali_pipes.plan.transforms.base import RANDOM
-from dali_pipes.plan.transforms.ten_crop import CORNERS
 
 
-def read_resize(reading: Reading, step: Any) -> str:
-    _note_geometry(reading, step)
+def read_resize(reading: TransformReading, step: Any) -> str:
+    _check_place(reading, step)
     refuse_after(
         reading.crop or reading.resize is not None, step, "a resize or a crop", "resize once, first"
     )
@@ -49,7 +47,7 @@ def read_sides(step: Any) -> Size:
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
-def read_smallest_alone(reading: Reading, step: Any) -> str:
+def read_smallest_alone(reading: TransformReading, step: Any) -> str:
     """Refuses albumentations' SmallestMaxSize, which is read on the whole image only."""
     raise NotConvertibleError(
         "albumentations' SmallestMaxSize",
@@ -58,13 +56,13 @@ def read_smallest_alone(reading: Reading, step: Any) -> str:
     )
 
 
-def read_center_crop(reading: Reading, step: Any) -> str:
+def read_center_crop(reading: TransformReading, step: Any) -> str:
     # before a random crop it makes no difference
     flipped = {"flip_before_crop": True} if reading.flips else {}
     return f"central crop, {_note_crop(reading, step, 'center', **flipped)}"
 
 
-def _check_room(reading: Reading, step: Any) -> None:
+def _check_room(reading: TransformReading, step: Any) -> None:
     """Checks that albumentations' CenterCrop is torchvision's, which rounds halves to even."""
     whole, name = reading.resize or reading.settled, "albumentations' CenterCrop"
     if not isinstance(whole, tuple):
@@ -78,26 +76,16 @@ def _check_room(reading: Reading, step: Any) -> None:
     )
 
 
-def read_one_crop(reading: Reading, step: OneCrop) -> str:
-    crops, place = step.step, step.place
-    corner = CORNERS[place % len(CORNERS)]
-    options: dict[str, Any] = {"corner": corner}
-    if place >= len(CORNERS):
-        options["vertical_flip" if crops.vertical_flip else "flip"] = True
-    _note_crop(reading, crops, "corner", **options)
-    return f"TenCropTransform: size={_simplify_size(crops.size)}, in a view for each crop"
-
-
-def refuse_crops(reading: Reading, step: Any) -> str:
+def refuse_crops(reading: TransformReading, step: Any) -> str:
     name = type(step).__name__
     raise NotConvertibleError(
         name,
-        "what follows it gets several images, and only a run of the data set shows what that is",
-        f"use dp.TenCropTransform, or from_torch with the DataLoader; {KEEP}",
+        "what follows it gets several images",
+        f"use dp.TenCropTransform; {KEEP}",
     )
 
 
-def read_resized_crop(reading: Reading, step: Any) -> str:
+def read_resized_crop(reading: TransformReading, step: Any) -> str:
     wrong = "it comes after a Resize, which makes two resizings, and a plan has one"
     instead = f"remove the Resize if your training may change so (1 line); {KEEP}"
     refuse_unless(reading.resize is None, type(step).__name__, wrong, instead)
@@ -107,7 +95,7 @@ def read_resized_crop(reading: Reading, step: Any) -> str:
     return f"TrainTransform: {made}, {reading.interpolation}{note}"
 
 
-def read_random_crop(reading: Reading, step: Any) -> str:
+def read_random_crop(reading: TransformReading, step: Any) -> str:
     # with other padding than black it comes in two parts (whole.split_crop)
     padding = read_padding(step)
 
@@ -131,14 +119,14 @@ def read_random_crop(reading: Reading, step: Any) -> str:
     return f"RandomCropTransform: {made}"
 
 
-def _note_crop(reading: Reading, step: Any, kind: str, **options: Any) -> str:
+def _note_crop(reading: TransformReading, step: Any, kind: str, **options: Any) -> str:
     """Reads what all crops have in common.
 
     Args:
-        kind: "center", "resized", "random" or "corner", as `Reading.built` knows it.
+        kind: "center", "resized" or "random", as `TransformReading.built` knows it.
         options: our transform's options for this kind, without the size.
     """
-    _note_geometry(reading, step)
+    _check_place(reading, step)
     name = type(step).__name__
     refuse_unless(
         not reading.crop,
@@ -162,7 +150,7 @@ def _simplify_size(size: Any) -> Size:
 
 
 def make_flip_reader(option: str) -> StepReader:
-    def read(reading: Reading, step: Any) -> str:
+    def read(reading: TransformReading, step: Any) -> str:
         refuse_unless(
             option not in reading.flips,
             type(step).__name__,
@@ -179,21 +167,19 @@ def make_flip_reader(option: str) -> StepReader:
         moved = reading.affine or reading.erased or reading.has_functions
         refuse_after(moved, step, "an operation that moves pixels")
         reading.flips[option] = float(step.p)
-        reading.geometry.append(step)
         return f"{option}={step.p}"
 
     return read
 
 
-def _note_geometry(reading: Reading, step: Any) -> None:
-    """Checks the place of a step that moves pixels, and keeps the step for `compare_draws`."""
+def _check_place(reading: TransformReading, step: Any) -> None:
+    """Checks the place of a step that moves pixels."""
     refuse_after(
         reading.floats or reading.augment or reading.erased, step, "ToTensor or augmentation"
     )
-    reading.geometry.append(step)
 
 
-def _note_interpolation(reading: Reading, step: Any) -> str:
+def _note_interpolation(reading: TransformReading, step: Any) -> str:
     """Reads the interpolation of the plan's resize, and returns how it differs for tensors."""
     # timm's "random", one of the two with equal chances
     choices = step.interpolation
@@ -210,7 +196,7 @@ def _note_interpolation(reading: Reading, step: Any) -> str:
     return note
 
 
-def read_interpolation(reading: Reading, step: Any) -> tuple[str, str]:
+def read_interpolation(reading: TransformReading, step: Any) -> tuple[str, str]:
     """Returns the interpolation of a resize, and how a plan's differs from it for tensors."""
     name, mode = type(step).__name__, step.interpolation
     refuse_unless(

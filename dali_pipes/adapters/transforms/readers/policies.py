@@ -9,7 +9,7 @@ from dali_pipes.adapters.transforms.readers.common import (
     describe_options,
     note_policy,
 )
-from dali_pipes.adapters.transforms.reading import Reading, refuse_unless
+from dali_pipes.adapters.transforms.reading import TransformReading, refuse_unless
 
 _HUE = (
     "; hue is computed in floats, as torchvision's of tensors: that of PIL images has 8 bits, and "
@@ -20,7 +20,7 @@ _HUE = (
 def make_auto_augment_reader(*names: str) -> StepReader:
     """Returns the reader of AutoAugment or one of its successors, which have these options."""
 
-    def read(reading: Reading, step: Any) -> str:
+    def read(reading: TransformReading, step: Any) -> str:
         mode, reading.affine = _read_warp(step), True
 
         policy = getattr(step, "policy", "imagenet")
@@ -45,7 +45,7 @@ def _read_warp(step: Any) -> str:
     return mode
 
 
-def read_color_jitter(reading: Reading, step: Any) -> str:
+def read_color_jitter(reading: TransformReading, step: Any) -> str:
     found = {}
     # torchvision keeps v as [max(0, 1 - v), 1 + v]
     for name in ("brightness", "contrast", "saturation"):
@@ -82,7 +82,7 @@ def read_color_jitter(reading: Reading, step: Any) -> str:
     return note_policy(reading, step, "ColorJitter", **found) + gray + note
 
 
-def read_grayscale(reading: Reading, step: Any) -> str:
+def read_grayscale(reading: TransformReading, step: Any) -> str:
     if step.num_output_channels == 1:
         return _note_one_channel(reading)
     refuse_unless(
@@ -94,7 +94,7 @@ def read_grayscale(reading: Reading, step: Any) -> str:
     return note_policy(reading, step, "RandomGrayscale", p=1.0)
 
 
-def _note_one_channel(reading: Reading) -> str:
+def _note_one_channel(reading: TransformReading) -> str:
     """Reads Grayscale(1), which a plan has before all other steps.
 
     After geometry, ToTensor or ToImage it differs by rounding, and after anything else by more.
@@ -119,43 +119,44 @@ def _note_one_channel(reading: Reading) -> str:
     )
 
     reading.channels = 1
-    first = not (reading.geometry or reading.whole or reading.tensor)
+    sized = reading.crop or reading.resize is not None or reading.flips
+    first = not (sized or reading.before or reading.tensor)
     return "channels=1" if first else "channels=1, first, which differs by rounding"
 
 
-def read_random_grayscale(reading: Reading, step: Any) -> str:
+def read_random_grayscale(reading: TransformReading, step: Any) -> str:
     if reading.channels == 1:
         return "nothing: images have one channel already"
     return note_policy(reading, step, "RandomGrayscale", p=float(step.p))
 
 
-def read_solarize(reading: Reading, step: Any) -> str:
+def read_solarize(reading: TransformReading, step: Any) -> str:
     # values from the threshold on are inverted, and values are whole numbers from 0 to 255
     threshold = min(max(math.ceil(step.threshold), 0), 256)
     return note_policy(reading, step, "RandomSolarize", threshold=threshold, p=float(step.p))
 
 
-def read_posterize(reading: Reading, step: Any) -> str:
+def read_posterize(reading: TransformReading, step: Any) -> str:
     return note_policy(reading, step, "RandomPosterize", bits=int(step.bits), p=float(step.p))
 
 
-def read_sharpness(reading: Reading, step: Any) -> str:
+def read_sharpness(reading: TransformReading, step: Any) -> str:
     factor = float(step.sharpness_factor)
     return note_policy(
         reading, step, "RandomAdjustSharpness", sharpness_factor=factor, p=float(step.p)
     )
 
 
-def read_equalize(reading: Reading, step: Any) -> str:
+def read_equalize(reading: TransformReading, step: Any) -> str:
     return note_policy(reading, step, "RandomEqualize", p=float(step.p), equalize="torchvision")
 
 
-def read_chance(reading: Reading, step: Any) -> str:
+def read_chance(reading: TransformReading, step: Any) -> str:
     """Reads an operation that has no option but its probability."""
     return note_policy(reading, step, type(step).__name__, p=float(step.p))
 
 
-def read_blur(reading: Reading, step: Any) -> str:
+def read_blur(reading: TransformReading, step: Any) -> str:
     kernel = set(step.kernel_size)
     refuse_unless(
         len(kernel) == 1,
@@ -173,7 +174,7 @@ def read_blur(reading: Reading, step: Any) -> str:
     )
 
 
-def read_rotation(reading: Reading, step: Any) -> str:
+def read_rotation(reading: TransformReading, step: Any) -> str:
     low, high = step.degrees
     refuse_unless(
         low == -high,
@@ -188,7 +189,7 @@ def read_rotation(reading: Reading, step: Any) -> str:
     return note_policy(reading, step, "RandomRotation", degrees=float(high), interpolation=mode)
 
 
-def read_erasing(reading: Reading, step: Any) -> str:
+def read_erasing(reading: TransformReading, step: Any) -> str:
     """Reads torchvision's RandomErasing."""
     value = step.value if isinstance(step.value, (list, tuple)) else [step.value]
     options: dict[str, Any] = {
@@ -209,7 +210,7 @@ def read_erasing(reading: Reading, step: Any) -> str:
     return note_erasing(reading, "RandomErasing", options)
 
 
-def note_erasing(reading: Reading, name: str, options: dict[str, Any]) -> str:
+def note_erasing(reading: TransformReading, name: str, options: dict[str, Any]) -> str:
     reading.erased = True
     reading.augment.append({"name": name, **options})
     return f"augment: {name}({describe_options(options)})"

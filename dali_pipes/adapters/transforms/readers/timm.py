@@ -1,25 +1,22 @@
-"""Reads what timm has of its own: RandAugment, RandomErasing, and its PrefetchLoader."""
+"""Reads what timm has of its own: RandAugment and RandomErasing."""
 
 import math
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from dali_pipes.adapters.transforms.readers.common import (
     KEEP,
-    describe_step,
     note_policy,
-    refuse_altered,
 )
 from dali_pipes.adapters.transforms.readers.policies import note_erasing
-from dali_pipes.adapters.transforms.reading import Reading, Step, is_of, refuse_unless
+from dali_pipes.adapters.transforms.reading import TransformReading, refuse_unless
 from dali_pipes.plan.augment import timm_ops
 from dali_pipes.plan.augment.policies.timm_rand_augment import INCREASING, PLAIN, WEIGHTS
 
 
-def read_rand_augment(reading: Reading, step: Any) -> str:
+def read_rand_augment(reading: TransformReading, step: Any) -> str:
     """Reads timm's RandAugment: what its string was, which it does not keep."""
     one, reading.affine = step.ops[0], True
     numbers = {"m": one.magnitude, "n": step.num_layers, "p": one.prob, "mstd": one.magnitude_std}
@@ -68,7 +65,7 @@ def _read_options(op: Any) -> dict[str, Any]:
     return {"interpolation": "random" if several else names[0], "fill": fill}
 
 
-def read_erasing(reading: Reading, step: Any) -> str:
+def read_erasing(reading: TransformReading, step: Any) -> str:
     """Reads timm's RandomErasing (timm/data/random_erasing.py).
 
     It draws the same regions as torchvision's, of uniform area and log aspect ratio, and has other
@@ -92,36 +89,3 @@ def read_erasing(reading: Reading, step: Any) -> str:
     mode = "pixel" if step.per_pixel else "rand" if step.rand_color else "const"
     counts = {"min_count": int(step.min_count), "max_count": int(step.max_count)}
     return note_erasing(reading, "TimmRandomErasing", options | {"mode": mode, **counts})
-
-
-def note_prefetch_loader(reading: Reading, loader: Any) -> None:
-    """Notes what timm's PrefetchLoader does after the steps: cast, normalize, erase
-    (timm/data/loader.py).
-    """
-    uint8 = reading.tensor and not reading.floats
-    refuse_unless(
-        uint8, "PrefetchLoader", "its images are not uint8", "use timm's create_transform"
-    )
-
-    kinds = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-    wrong = f"img_dtype={loader.img_dtype}"
-    refuse_unless(
-        loader.img_dtype in kinds, "PrefetchLoader", wrong, "use float32, float16 or bfloat16"
-    )
-
-    # the PrefetchLoader keeps them in steps of 255
-    means, stds = ((each.double().flatten() / 255).tolist() for each in (loader.mean, loader.std))
-    reading.floats, dtype = True, kinds[loader.img_dtype]
-    reading.normalized = {"mean": tuple(means), "std": tuple(stds), "dtype": dtype}
-    reading.steps.append(Step("PrefetchLoader", f"dtype={dtype}, mean and std"))
-
-    if erasing := loader.random_erasing:
-        # the loader calls it itself, so it has not gone through the table of readers
-        refuse_unless(
-            is_of(erasing, "timm.data", "RandomErasing"),
-            f"PrefetchLoader's {type(erasing).__name__}",
-            "dali_pipes does not know what it does",
-            "use timm's RandomErasing",
-        )
-        refuse_altered(erasing)
-        reading.steps.append(Step(describe_step(erasing), read_erasing(reading, erasing)))

@@ -6,28 +6,28 @@ import torch
 
 from dali_pipes.adapters.transforms.readers.albumentations import Alike
 from dali_pipes.adapters.transforms.readers.common import AS_OURS, describe_options, refuse_after
-from dali_pipes.adapters.transforms.reading import Affine, Reading, refuse_unless
+from dali_pipes.adapters.transforms.reading import TransformReading, refuse_unless
 
 
-def read_to_bytes(reading: Reading, step: Any) -> str:
+def read_to_bytes(reading: TransformReading, step: Any) -> str:
     """Reads a step that makes a tensor of a PIL image, and leaves its bytes as they are."""
     reading.tensor = True
     return "images are tensors"
 
 
-def read_to_tensor(reading: Reading, step: Any) -> str:
+def read_to_tensor(reading: TransformReading, step: Any) -> str:
     """Reads ToTensor, which leaves a tensor as it is (torchvision's v2/_deprecated.py, timm's
     data/transforms.py).
     """
     return "nothing: images are tensors already" if reading.tensor else _note_floats(reading, step)
 
 
-def _note_floats(reading: Reading, step: Any) -> str:
+def _note_floats(reading: TransformReading, step: Any) -> str:
     reading.tensor = reading.floats = True
     return "dtype=fp32, values from 0 to 1 before Normalize"
 
 
-def read_to_dtype(reading: Reading, step: Any) -> str:
+def read_to_dtype(reading: TransformReading, step: Any) -> str:
     """Reads ToDtype and ConvertImageDtype."""
     kind, name = step.dtype, type(step).__name__
     if isinstance(kind, dict):
@@ -61,7 +61,7 @@ def read_to_dtype(reading: Reading, step: Any) -> str:
     return _note_floats(reading, step)
 
 
-def read_normalize(reading: Reading, step: Any) -> str:
+def read_normalize(reading: TransformReading, step: Any) -> str:
     # albumentations' takes bytes
     reading.floats |= isinstance(step, Alike)
     refuse_unless(reading.floats, "Normalize", "it comes before ToTensor", AS_OURS)
@@ -87,33 +87,7 @@ def read_normalize(reading: Reading, step: Any) -> str:
     return describe_options(reading.normalized)
 
 
-def read_affine_code(reading: Reading, step: Affine) -> str:
-    """Reads code that multiplies and adds after the transform, as a part of Normalize."""
-    # an erased region is 0 in a plan's batch, and would be `add` in the old loader's
-    refuse_after(reading.erased, step, "RandomErasing")
-    late = reading.floats and reading.has_functions
-    refuse_after(late, step, "a step that runs as it is")
-
-    channels = reading.channels
-    before = reading.normalized or {"mean": (0.0,) * channels, "std": (1.0,) * channels}
-    scale, offset = (values * (channels // len(values)) for values in (step.scale, step.offset))
-    rows = list(zip(before["mean"], before["std"], scale, offset, strict=True))
-    refuse_unless(
-        all(each > 0 for each in scale), repr(step), "it turns light to dark", "leave it out"
-    )
-
-    # (x - mean) / std × times + add is (x - (mean - add × std / times)) / (std / times)
-    means = tuple(mean - add * std / times for mean, std, times, add in rows)
-    # nine digits, since the numbers are fitted to values of single precision
-    reading.normalized = before | {
-        "mean": tuple(float(f"{each:.9g}") for each in means),
-        "std": tuple(float(f"{std / times:.9g}") for _, std, times, _ in rows),
-    }
-
-    return describe_options(reading.normalized)
-
-
-def read_to_pil(reading: Reading, step: Any) -> str:
+def read_to_pil(reading: TransformReading, step: Any) -> str:
     refuse_unless(
         not reading.floats, "ToPILImage", "it comes after ToTensor", "leave both of them out"
     )

@@ -5,8 +5,6 @@ transform.
 from typing import Any
 
 import numpy as np
-import torch
-from PIL import Image
 
 from dali_pipes.adapters.transforms.readers.albumentations import Alike
 from dali_pipes.adapters.transforms.readers.common import (
@@ -23,7 +21,11 @@ from dali_pipes.adapters.transforms.readers.geometry import (
     read_interpolation,
     read_sides,
 )
-from dali_pipes.adapters.transforms.reading import NotConvertibleError, Reading, refuse_unless
+from dali_pipes.adapters.transforms.reading import (
+    NotConvertibleError,
+    TransformReading,
+    refuse_unless,
+)
 from dali_pipes.plan.whole.pad import WholePad
 
 _FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotate90", "Transpose")
@@ -32,25 +34,10 @@ _OF_CHANCE = ("RandomPerspective", *_FLIPS)
 
 
 class Padding:
-    """What Pad or RandomCrop pads, as a step that takes images of floats.
-
-    torchvision pads tensors otherwise than PIL images, and refuses what it can do with those: to
-    reflect more than the image, and a color. So each channel is padded as a PIL image.
-    """
+    """What Pad or RandomCrop pads."""
 
     def __init__(self, step: Any):
         self.step = step
-
-    def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        from torchvision.transforms import functional
-
-        channels = [Image.fromarray(channel.numpy()) for channel in image]
-        for option in self.options:
-            size = np.array([[channels[0].height, channels[0].width]])
-            sides = WholePad(**option).around(size)[0].tolist()
-            mode = option["padding_mode"]
-            channels = [functional.pad(each, sides, 0, mode) for each in channels]
-        return torch.stack([torch.from_numpy(np.array(each)) for each in channels])
 
     def __repr__(self) -> str:
         is_crop = type(self.step).__name__ == "RandomCrop"
@@ -101,11 +88,11 @@ def split_crop(step: Any) -> list[Any]:
     return [Padding(step), transforms.RandomCrop(step.size)]
 
 
-def read_pad(reading: Reading, step: Any) -> str:
+def read_pad(reading: TransformReading, step: Any) -> str:
     return _note_padding(reading, step if isinstance(step, Padding) else Padding(step))
 
 
-def read_pad_if_needed(reading: Reading, step: Any) -> str:
+def read_pad_if_needed(reading: TransformReading, step: Any) -> str:
     limit = _longest_side(reading)
     text = _note_padding(reading, PaddingIfNeeded(step))
     # what is not larger becomes as large
@@ -114,7 +101,7 @@ def read_pad_if_needed(reading: Reading, step: Any) -> str:
     return text
 
 
-def _longest_side(reading: Reading) -> int | None:
+def _longest_side(reading: TransformReading) -> int | None:
     """The longest side of all images by now, if the last step that changed sizes gave it."""
     # functions keep the shape, and flips and right angles keep the longest side
     steps = [each for each in reading.before if isinstance(each, dict)]
@@ -123,7 +110,7 @@ def _longest_side(reading: Reading) -> int | None:
     return last["size"] if last.get("side") == "longer" else None
 
 
-def _note_padding(reading: Reading, padding: Padding) -> str:
+def _note_padding(reading: TransformReading, padding: Padding) -> str:
     settled = reading.settled if reading.applied == 1 else None
     texts = []
     for option in padding.options:
@@ -131,12 +118,11 @@ def _note_padding(reading: Reading, padding: Padding) -> str:
         if isinstance(settled, tuple):
             height, width = WholePad(**option).smallest(np.array([settled]))[0].tolist()
             settled = height, width
-    _note_live(reading, padding)
     reading.settled = settled
     return "; ".join(texts)
 
 
-def read_resize(reading: Reading, step: Any) -> str:
+def read_resize(reading: TransformReading, step: Any) -> str:
     if isinstance(step, Alike):
         return _note_plain_resize(reading, step)
 
@@ -148,15 +134,15 @@ def read_resize(reading: Reading, step: Any) -> str:
     return _note_whole(reading, step, size=size, interpolation=kind) + note
 
 
-def read_smallest(reading: Reading, step: Any) -> str:
+def read_smallest(reading: TransformReading, step: Any) -> str:
     return _note_plain_resize(reading, step, rounding="nearest")
 
 
-def read_longest(reading: Reading, step: Any) -> str:
+def read_longest(reading: TransformReading, step: Any) -> str:
     return _note_plain_resize(reading, step, rounding="nearest", side="longer")
 
 
-def read_sized_crop(reading: Reading, step: Any) -> str:
+def read_sized_crop(reading: TransformReading, step: Any) -> str:
     """Reads albumentations' RandomSizedCrop, which crops and then resizes."""
     options = {name: getattr(step, name) for name in ("min_max_height", "w2h_ratio")}
     return f"{_note_option(reading, step, 'RandomSizedCrop', options)}; " + _note_plain_resize(
@@ -164,7 +150,7 @@ def read_sized_crop(reading: Reading, step: Any) -> str:
     )
 
 
-def read_turn(reading: Reading, step: Any) -> str:
+def read_turn(reading: TransformReading, step: Any) -> str:
     """Reads a step that makes rows of columns, of some images or of all."""
     settled = reading.settled
     is_square = isinstance(settled, tuple) and settled[0] == settled[1]
@@ -172,17 +158,17 @@ def read_turn(reading: Reading, step: Any) -> str:
     return _note_whole(reading, step, p=float(step.p))
 
 
-def refuse_late(reading: Reading, step: Any) -> str:
+def refuse_late(reading: TransformReading, step: Any) -> str:
     """Refuses a step that a plan has only before its own resize and crop."""
     raise NotConvertibleError(
         f"albumentations' {type(step).__name__}",
         "dali_pipes has no such step after a resize or a crop",
-        "write the same with steps of torchvision or albumentations that docs/from_torch.md lists, "
+        "write the same with steps of torchvision or albumentations that docs/steps.md lists, "
         "or put it before them, if your training may change so (1 line)",
     )
 
 
-def _note_plain_resize(reading: Reading, step: Any, **options: Any) -> str:
+def _note_plain_resize(reading: TransformReading, step: Any, **options: Any) -> str:
     """Notes a resize of albumentations."""
     size = read_sides(step)
     reading.settled = None if isinstance(size, int) else size
@@ -192,14 +178,14 @@ def _note_plain_resize(reading: Reading, step: Any, **options: Any) -> str:
     return f"{_note_whole(reading, step, **options)}, as OpenCV resizes"
 
 
-def read_rotation(reading: Reading, step: Any) -> str:
+def read_rotation(reading: TransformReading, step: Any) -> str:
     grows: dict[str, Any] = {}
     if step.expand:
         grows, reading.settled = {"expand": True}, None
     return _note_warp(reading, step, degrees=_floats(step.degrees), **grows)
 
 
-def read_affine(reading: Reading, step: Any) -> str:
+def read_affine(reading: TransformReading, step: Any) -> str:
     options = {
         name: _floats(value)
         for name in ("translate", "scale", "shear")
@@ -208,16 +194,16 @@ def read_affine(reading: Reading, step: Any) -> str:
     return _note_warp(reading, step, degrees=_floats(step.degrees), **options)
 
 
-def read_perspective(reading: Reading, step: Any) -> str:
+def read_perspective(reading: TransformReading, step: Any) -> str:
     scale = float(step.distortion_scale)
     return _note_warp(reading, step, distortion_scale=scale, p=float(step.p))
 
 
-def read_flip(reading: Reading, step: Any) -> str:
+def read_flip(reading: TransformReading, step: Any) -> str:
     return _note_whole(reading, step, p=float(step.p))
 
 
-def _note_warp(reading: Reading, step: Any, **options: Any) -> str:
+def _note_warp(reading: TransformReading, step: Any, **options: Any) -> str:
     """Reads what rotations, affine and perspective steps have in common."""
     name, mode = type(step).__name__, str(getattr(step.interpolation, "value", step.interpolation))
     known = ("nearest", "bilinear", "bicubic")
@@ -234,28 +220,18 @@ def _note_warp(reading: Reading, step: Any, **options: Any) -> str:
     return _note_whole(reading, step, **options, interpolation=mode) + note * reading.tensor
 
 
-def _note_whole(reading: Reading, step: Any, **options: Any) -> str:
-    """Notes a step of `before` with its options, and the live step."""
-    name = options.pop("name", type(step).__name__)
-    text = _note_option(reading, step, name, options)
-    _note_live(reading, step)
-    return text
+def _note_whole(reading: TransformReading, step: Any, **options: Any) -> str:
+    return _note_option(reading, step, options.pop("name", type(step).__name__), options)
 
 
-def _note_option(reading: Reading, step: Any, name: str, options: dict[str, Any]) -> str:
+def _note_option(reading: TransformReading, step: Any, name: str, options: dict[str, Any]) -> str:
+    """Notes a step of `before` with its options."""
     wrong = reading.floats or reading.augment or reading.erased
     refuse_after(wrong or reading.crop, step, "ToTensor, augmentation or a crop")
     p = reading.applied * options.pop("p", 1.0)
     options |= {"p": p} if p < 1 or name in _OF_CHANCE else {}
     reading.before.append({"name": name, **options})
     return f"before: {name}({describe_options(options)}) on the whole image"
-
-
-def _note_live(reading: Reading, step: Any) -> None:
-    from torchvision import transforms
-
-    chance = transforms.RandomApply([step], reading.applied)
-    reading.whole.append(chance if reading.applied < 1 else step)
 
 
 def _floats(values: Any) -> tuple[float, ...]:

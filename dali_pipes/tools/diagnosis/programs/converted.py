@@ -2,13 +2,12 @@
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from dali_pipes.adapters.from_torch.conversion import Conversion
-from dali_pipes.adapters.from_torch.convert import from_torch
+from dali_pipes.adapters.lazy.convert import from_torch
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.tools.diagnosis.measuring.training import Step
@@ -18,25 +17,20 @@ from dali_pipes.tools.diagnosis.programs.epochs import Epochs
 
 
 class ConvertedProgram(TrainingProgram):
-    """What `from_torch` makes of a DataLoader.
-
-    Raises:
-        NotConvertibleError: a part of it cannot be carried over.
-    """
+    """What `from_torch` makes of a DataLoader."""
 
     # taken as DALI's on a GPU, with its default queue and one batch in work
     burst, in_flight = 1, DaliConfig(device="gpu").queue_depth + 1
 
     def __init__(self, loader: DataLoader, step: Step | None):
         self._loader, self._step, self.workers = loader, step, available_cpus()
-        self.epoch = len(loader)
-        # only to learn here whether it can be converted
-        Conversion.of(loader)
+        with suppress(TypeError):  # an IterableDataset may have no length
+            self.epoch = len(loader)
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about what differs: here it is only measured
+            warnings.simplefilter("ignore")  # of what does not wait: here it is only measured
             with from_torch(self._loader) as loader:
                 epochs = Epochs(loader)
                 yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)

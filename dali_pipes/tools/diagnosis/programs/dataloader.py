@@ -8,7 +8,7 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
-from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.memory import memory_left
 from dali_pipes.system.page_cache import spread
@@ -256,16 +255,10 @@ class DataLoaderProgram(TrainingProgram):
             yield Fix(what, why, DataLoaderProgram(whole, self._step))
 
     def _converted_fixes(self, verdict: str) -> Iterator[Fix]:
-        """Yields DALI making the same samples, transforms and batches, if all of it can be
-        converted.
-        """
-        if verdict not in _HELPED_BY_DALI:
-            return
-        with suppress(DaliPipesError):
-            converted = ConvertedProgram(self._loader, self._step)
-            yield Fix(
-                "dali_pipes.from_torch(loader)", "the same batches, made outside Python", converted
-            )
+        """Yields the same batches, whose pixels DALI makes."""
+        if verdict in _HELPED_BY_DALI:
+            what, why = "dali_pipes.from_torch(loader)", "the same batches, made outside Python"
+            yield Fix(what, why, ConvertedProgram(self._loader, self._step))
 
 
 def _rebuild(loader: DataLoader, **changes: Any) -> DataLoader:

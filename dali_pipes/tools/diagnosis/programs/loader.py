@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dali_pipes.adapters.from_torch.converted_loader import ConvertedLoader
+from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.loader import Loader
@@ -19,14 +19,14 @@ from dali_pipes.tools.diagnosis.programs.step_calls import StepCalls
 class LoaderProgram(TrainingProgram):
     """A loader of dali_pipes.
 
-    Its place in the epoch is kept. Its threads or workers are not known here; they are taken to be
-    as many as the cores.
+    The place of one with a plan in its epoch is kept. Its threads or workers are not known here;
+    they are taken to be as many as the cores.
     """
 
     # taken as DALI's on a GPU, with its default queue and one batch in work
     burst, in_flight = 1, DaliConfig(device="gpu").queue_depth + 1
 
-    def __init__(self, loader: Loader | ConvertedLoader, step: Step | None = None):
+    def __init__(self, loader: Loader | LazyLoader, step: Step | None = None):
         self._loader, self._step, self.workers = loader, step, available_cpus()
         try:
             self.epoch = len(loader)
@@ -37,18 +37,18 @@ class LoaderProgram(TrainingProgram):
             ) from None
         self.step_calls: StepCalls | None = None  # None: the calls of the step are not counted
 
-        ours = loader.loader if isinstance(loader, ConvertedLoader) else loader
-        # `dataset` of a loader of items is the user's; an iterator has no manifest
-        self.is_fetched = isinstance(ours, Loader) and ours.plan.manifest.is_fetched
+        self.is_fetched = isinstance(loader, Loader) and loader.plan.manifest.is_fetched
 
     @contextmanager
     def feed(self) -> Iterator[Feed]:
-        place, epochs = self._loader.state_dict(), Epochs(self._loader)
+        loader, epochs = self._loader, Epochs(self._loader)
+        place = loader.state_dict() if isinstance(loader, Loader) else None
         try:
             yield Feed(iter(epochs), lambda: epochs.at_start, put_on_device)
         finally:
             epochs.close()
-            self._loader.load_state_dict(place)
+            if place is not None:
+                loader.load_state_dict(place)
 
     def step(self) -> Step | None:
         return self._step

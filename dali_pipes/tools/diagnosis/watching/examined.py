@@ -223,12 +223,12 @@ class ExaminedLoop:
         self._is_reported = True
         # after the report, since a large data set is read for a while
         if "tensorflow" not in type(self.loader).__module__:
-            self._answers.send({"doing": "reading the steps of its loader"})
+            self._answers.send({"doing": "seeing what from_torch does with its loader"})
             self._answers.send({"explained": self._explain()})
         self._answers.end(0)
 
     def _explain(self) -> str:
-        """Returns what `from_torch` would make of the loader, as `explain` prints it."""
+        """Returns what `from_torch` does with the loader, as `explain` prints it."""
         from rich.console import Console
 
         from dali_pipes.system.child import explain as in_one_line
@@ -239,7 +239,7 @@ class ExaminedLoop:
             explain_on(Console(file=text, width=self._job["width"]), self.loader)
         except Exception as error:
             text.write(f"{in_one_line(error)}: a fault of dali_pipes; please report it\n")
-        return f"\nWhat from_torch makes of its loader:\n{text.getvalue()}"
+        return f"\nWhat from_torch does with its loader:\n{text.getvalue()}"
 
 
 def refuse_compiled_loops(answers: Answers) -> None:

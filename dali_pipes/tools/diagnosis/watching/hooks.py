@@ -25,8 +25,8 @@ def list_hooks(watch: Watch) -> dict[str, Hook]:
         | {
             "torch.utils.data.dataloader": lambda module: _watch_dataloaders(module, watch),
             "dali_pipes.loader.loader": lambda module: _watch_iterations(module.Loader, watch),
-            "dali_pipes.adapters.from_torch.converted_loader": lambda module: _watch_iterations(
-                module.ConvertedLoader, watch
+            "dali_pipes.adapters.lazy.loader": lambda module: _watch_iterations(
+                module.LazyLoader, watch
             ),
             "torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(
                 lambda optimizer, arguments, options: watch.count_step()

@@ -4,7 +4,6 @@ runs.
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -342,34 +341,19 @@ def test_a_loop_over_a_loader_of_ours_is_measured(watch, kind, image_folder):
 
 IMAGES = """
 from torchvision import datasets, transforms
-steps = [transforms.RandomResizedCrop(32), {more}transforms.ToTensor()]
+steps = [transforms.RandomResizedCrop(32), transforms.ToTensor()]
 images = datasets.ImageFolder({folder!r}, transforms.Compose(steps))
 for x, y in DataLoader(images, 4, shuffle=True):
     step(x[:, 0, 0, :4])
 """
 
 
-@pytest.mark.parametrize(
-    ("more", "by", "end"),
-    [
-        pytest.param(
-            "",
-            "TrainTransform: size=32",
-            "\ndali_pipes.from_torch(loader) converts it.\n",
-            marks=pytest.mark.slow,
-        ),
-        ("transforms.Pad(3), ", "REFUSED", "\nIt stays as it is: Pad(padding=3"),
-    ],
-)
-def test_the_report_says_what_carries_out_the_steps_of_the_loader(
-    watch, image_folder, more, by, end
-):
-    answers, status, _ = watch(HEAD + IMAGES.format(folder=str(image_folder), more=more))
+@pytest.mark.slow
+def test_the_report_says_which_pictures_of_the_loader_wait(watch, image_folder):
+    answers, status, _ = watch(HEAD + IMAGES.format(folder=str(image_folder)))
     assert status == 0, answers
-    explained = answers["explained"]
-    assert "a DataLoader of 37 samples of ImageFolder, batches of 4" in explained
-    assert re.search(rf"RandomResizedCrop\(size=\(32, 32\).*{by}", explained, re.DOTALL)
-    assert end in explained
+    assert "What from_torch does with its loader:" in answers["explained"]
+    assert "waited" in answers["explained"]
 
 
 # A step that costs the same for a few samples as for many.

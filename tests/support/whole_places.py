@@ -10,29 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.adapters.from_torch.check import coordinates
 from dali_pipes.plan.geometry import Int
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.plan.whole.base import DrawnStep
 
-_SIDE, _LEAST = 64, 8  # pixels of the longer and of the shorter side of the small images
+_MARK = 0.7  # no color that a step fills with
 _POINTS = ((0.3, 0.3), (0.4, 0.7), (0.75, 0.45))  # y and x, as shares of height and width
-QUANTITIES = tuple(
-    f"where the pixel at {y:.0%} of the height and {x:.0%} of the width comes from, {axis}"
-    for y, x in _POINTS
-    for axis in ("vertically", "horizontally")
-)
 Float = NDArray[np.float64]
 
 
-def shrink(sizes: Int) -> Int:
-    """(N, 2) heights and widths of small images of about the same aspect ratio."""
-    return np.maximum(sizes * _SIDE // sizes.max(axis=1, keepdims=True), _LEAST)
-
-
 def of_plan(transform: Transform, sizes: Int, draws: Draws) -> Float:
-    """(N, 6) what `QUANTITIES` names, as shares of height and width, for images of `sizes`.
+    """(N, 6) where y and x of each of `_POINTS` come from, as shares of height and width.
 
     Pixels from outside the image are NaN.
     """
@@ -89,16 +78,25 @@ def _repeat(places: Float, sides: Int, padding_mode: str) -> Float:
 
 def of_steps(live: Sequence[Any], sizes: Int) -> Float:
     """(N, 6) the same for one draw of the live steps for each size."""
-    return coordinates.draw(live, sizes, _read_off)
+    return np.stack([_read_off(live, height, width) for height, width in sizes.tolist()])
 
 
-def _read_off(image: torch.Tensor, height: int, width: int) -> Float:
-    """(6,) the same of a moved image of coordinates."""
+def _read_off(live: Sequence[Any], height: int, width: int) -> Float:
+    """(6,) the same, of an image whose three channels are y, x and `_MARK`, the last to tell the
+    image from what is around it.
+    """
+    down, across = torch.meshgrid(
+        torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij"
+    )
+    image = torch.stack([down, across, torch.full_like(down, _MARK)])
+    for step in live:
+        image = step(image)
+
     rows, columns = image.shape[1:]
     pixels = [image[:, int(rows * y), int(columns * x)].tolist() for y, x in _POINTS]
     return np.array(
         [
-            value / side if abs(mark - coordinates.MARK) < 1e-3 else np.nan
+            value / side if abs(mark - _MARK) < 1e-3 else np.nan
             for *place, mark in pixels
             for value, side in zip(place, (height, width), strict=True)
         ]

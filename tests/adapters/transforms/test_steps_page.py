@@ -52,7 +52,9 @@ def folders(tmp_path_factory):
 
 
 def test_the_page_has_the_tables_of_the_figures():
-    assert [key_of(case) for case in CASES] == list(FIGURES), REWRITE
+    # the figures have steps that make several images of one, too, which are refused now
+    measured = [key for key in FIGURES if ", crops: " not in key]
+    assert [key_of(case) for case in CASES] == measured, REWRITE
     assert PAGE.read_text() == page_with(write_tables(read_figures())), REWRITE
     assert {case.place for case in CASES} == set(PLACES)
     assert Counter(map(key_of, CASES)).most_common(1)[0][1] == 1
@@ -110,11 +112,7 @@ def test_pixels_and_draws_are_what_the_page_says(case, folders):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [
-        case
-        for case in CASES
-        if case.library == "torchvision" and not case.is_of_v2 and case.place != "crops"
-    ],
+    [case for case in CASES if case.library == "torchvision" and not case.is_of_v2],
     ids=key_of,
 )
 def test_both_versions_of_torchvision_become_the_same(case, folders):
@@ -127,9 +125,7 @@ def test_both_versions_of_torchvision_become_the_same(case, folders):
 def test_a_gpu_refuses_what_the_graph_on_a_cpu_refuses(folders):
     for case in carried_out:
         stated, device = FIGURES[key_of(case)]["loaders"]["dali"], torch.device("cuda", 0)
-        if case.place == "crops":
-            continue
-        _, transform = case.read(folders[case.size])
+        _, transform = case.read()
         manifest = dp.Manifest.scan(folders[case.size], progress=False)
         config = dp.DaliConfig(device="gpu").on_cores(1)
         try:
@@ -146,7 +142,7 @@ def test_a_case_of_several_steps_says_what_becomes_of_each(folders):
     assert words.startswith("before: Resize; TrainTransform: size=40")
 
 
-def test_explain_says_that_hue_differs(folders):
+def test_it_is_said_that_hue_differs():
     for text, is_said in {"ColorJitter(hue=0.1)": True, "ColorJitter(0.4)": False}.items():
-        (by,), _ = Case("torchvision", "after", text).read(folders[SMALL])
+        (by,), _ = Case("torchvision", "after", text).read()
         assert ("hue is computed in floats" in by) == is_said
