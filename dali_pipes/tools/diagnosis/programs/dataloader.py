@@ -8,7 +8,7 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
+from dali_pipes.errors import DaliPipesError
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.memory import memory_left
 from dali_pipes.system.page_cache import spread
@@ -255,10 +256,14 @@ class DataLoaderProgram(TrainingProgram):
             yield Fix(what, why, DataLoaderProgram(whole, self._step))
 
     def _converted_fixes(self, verdict: str) -> Iterator[Fix]:
-        """Yields the same batches, whose pixels DALI makes."""
-        if verdict in _HELPED_BY_DALI:
-            what, why = "dali_pipes.from_torch(loader)", "the same batches, made outside Python"
-            yield Fix(what, why, ConvertedProgram(self._loader, self._step))
+        """Yields the same batches, whose pixels DALI makes, if there are any that it can make."""
+        if verdict not in _HELPED_BY_DALI:
+            return
+        with suppress(DaliPipesError):
+            lazy = ConvertedProgram(self._loader, self._step)
+            yield Fix(
+                "dali_pipes.from_torch(loader)", "the same batches, made outside Python", lazy
+            )
 
 
 def _rebuild(loader: DataLoader, **changes: Any) -> DataLoader:

@@ -75,7 +75,7 @@ def test_the_loop_that_trains_is_measured_and_nothing_runs_after_it(diagnose, tm
     # the report, and then what waits
     explained = ended.stderr.index("What from_torch does with its loader:")
     assert ended.stderr.index("Where the time of training goes") < explained
-    assert "pictures" in ended.stderr[explained:]
+    assert "no picture was opened that waits" in ended.stderr[explained:]
 
 
 @pytest.mark.slow
