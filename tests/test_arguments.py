@@ -79,7 +79,6 @@ OF_EVERY_IMAGE = {
     "name",
     "path",
     "read",
-    "second_extent",
 }
 # of a transform or a plan, called for every batch by loaders with what the plan has counted
 OF_EVERY_BATCH = {"at", "size_at", "batch_offset", "take_sizes", "draw"}
@@ -234,9 +233,8 @@ def test_public_functions_check_before_anything_else(function, arguments):
 
 @pytest.mark.parametrize("method", sorted(OF_EVERY_IMAGE))
 def test_an_id_of_no_sample_is_refused(thumbnails, method):
-    if method != "second_extent":  # only manifests of from_torch have second pictures
-        for wrap in (int, *WRAPPED):
-            getattr(thumbnails, method)(wrap(36))
+    for wrap in (int, *WRAPPED):
+        getattr(thumbnails, method)(wrap(36))
     for value in (-1, 37, *BAD[int]):
         with pytest.raises(
             dp.ConfigError, match=r"sample_id is .*; it takes whole numbers from 0 to 36"

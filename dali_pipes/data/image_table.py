@@ -5,7 +5,7 @@ It is the part of a manifest that loaders use, and what the readers of sources r
 in an Arrow table, which may be mapped from a file that all processes of a machine share, so:
 
 - `take_…(ids)` copy what is asked for of some samples, and check it;
-- `extent`, `mask_extent` and `second_extent` say where the bytes of one sample are, and
+- `extent` and `mask_extent` say where the bytes of one sample are, and
   `shards` which samples are in the same file;
 - `labels`, `sizes` and `bytes_each` are copies of whole columns, for small sets;
 - `problems`, `dropped` and `omissions` say what is not used;
@@ -31,7 +31,7 @@ from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.wide import is_wide_format
 from dali_pipes.data.labels.stored import task_of
-from dali_pipes.data.objects import SECOND, TARGET, Objects
+from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import COLUMN, is_numeric
 from dali_pipes.data.problems import is_of_annotation
@@ -292,11 +292,6 @@ class ImageTable:
         )
         # the name of the member only serves messages
         return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
-
-    def second_extent(self, sample_id: int) -> Extent:
-        """Where the second picture of one sample is, which `from_torch` loads."""
-        sample_id = self._row(sample_id)
-        return Extent(self._file(self.samples[SECOND].text(sample_id)))
 
     @cached_property
     def labels(self) -> NDArray[Any]:

@@ -437,7 +437,6 @@ class Manifest:
     has_turned_boxes = Value(ImageTable.has_turned_boxes)
     mask_size = method(ImageTable.mask_size)
     mask_extent = method(ImageTable.mask_extent)
-    second_extent = method(ImageTable.second_extent)
 
     # Where its bytes are.
     name = method(ImageTable.name)

@@ -1,5 +1,5 @@
 """What a manifest knows beyond an image's label: objects with boxes, keypoints and outlines, a
-mask, a second picture, a text.
+mask, a text.
 
 These are columns called "target:NAME". A column is a large list of numbers, of which an image has
 as many as it needs, or a large string; the path of a mask is binary, as the file system has it:
@@ -16,7 +16,6 @@ as many as it needs, or a large string; the path of a mask is binary, as the fil
                    or there is none
     mask_offset    int64, the byte of the shard at which the mask begins
     mask_bytes     int64, the mask's length there; 0: not there
-    second         path of a second picture, which `from_torch` loads, relative to the root
     text           a text, such as a caption
     dropped        what was wrong with objects that were left out, one a line
 
@@ -40,7 +39,6 @@ from dali_pipes.options import check_options, option
 TARGET = "target:"
 BOX_LABELS = TARGET + "box_labels"
 MASK = TARGET + "mask"
-SECOND = TARGET + "second"
 TYPES: dict[str, pa.DataType] = {
     "boxes": pa.large_list(pa.float32()),
     "box_labels": pa.large_list(pa.int64()),
@@ -51,7 +49,6 @@ TYPES: dict[str, pa.DataType] = {
     "mask": pa.large_binary(),
     "mask_offset": pa.int64(),
     "mask_bytes": pa.int64(),
-    "second": pa.large_binary(),
     "text": pa.large_string(),
     "dropped": pa.large_string(),
 }

@@ -22,7 +22,7 @@ from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PROCESS_ERRNOS, Reader
-from dali_pipes.loader.target_files import read_mask, read_second
+from dali_pipes.loader.target_files import read_mask
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus
@@ -140,18 +140,13 @@ def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transf
 
 def _target_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> str | None:
     """What is wrong with the files of a sample's targets."""
-    reader, what = Reader(keep=1), "mask"
-    file = manifest.mask_extent(sample_id)
     try:
-        read_mask(manifest, sample_id, reader, ignore_index)
-        if manifest.has_target("second"):
-            what, file = "second picture", manifest.second_extent(sample_id)
-            read_second(manifest, sample_id, reader)
+        read_mask(manifest, sample_id, Reader(keep=1), ignore_index)
     except ValueError as error:
-        return f"its {what} {error}"
+        return f"its mask {error}"
     except OSError as error:
         if error.errno not in PROCESS_ERRNOS:
-            return f"its {what} {file}: {describe_os_error(error)}"
+            return f"its mask {manifest.mask_extent(sample_id)}: {describe_os_error(error)}"
     return None
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.backends.backend import Decoded
-from dali_pipes.backends.pixels.values import move_second, place_nearest
+from dali_pipes.backends.pixels.values import place_nearest
 from dali_pipes.backends.pixels.warps import augment_mask
 from dali_pipes.backends.transfer import copy_to
 from dali_pipes.data.objects import Objects
@@ -25,7 +25,7 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.batch import Batch, Ragged
-from dali_pipes.loader.target_files import read_mask, read_second
+from dali_pipes.loader.target_files import read_mask
 from dali_pipes.plan.coordinates import move_objects, to_stored, to_upright, turn_mask
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
@@ -42,16 +42,13 @@ class PendingTargets:
     objects: Objects | None  # those that are left after the crop; None: this manifest has none
     masks: list[Future[Values]]  # (H, W) for each image
     outlines: list[Future[Values]]  # (M, H, W) bool for each image, the masks of its objects
-    seconds: list[Future[Tensor]]  # (3, H, W) for each image, of `from_torch`
 
     @property
     def _made_in_threads(self) -> list[Future[Any]]:
-        return [*self.masks, *self.outlines, *self.seconds]
+        return [*self.masks, *self.outlines]
 
     def wait(self) -> None:
-        """Waits for all masks and second pictures; raises an OSError or a ValueError if one cannot
-        be read.
-        """
+        """Waits for all masks; raises an OSError or a ValueError if one cannot be read."""
         for made in self._made_in_threads:
             made.result()
 
@@ -62,18 +59,16 @@ class PendingTargets:
 
 class TargetReader:
     """Makes the targets of batches. As soon as a batch is planned, threads read, decode, crop,
-    resize and flip its masks and second pictures.
+    resize and flip its masks.
     """
 
     def __init__(self, plan: Plan, transform: Transform):
         self._plan, self._manifest, self._transform = plan, plan.manifest, transform
-        self._has_masks, self._has_outlines, self._has_seconds = (
-            self._manifest.has_target(name) for name in ("mask", "outlines", "second")
-        )
+        self._has_masks, self._has_outlines = map(self._manifest.has_target, ("mask", "outlines"))
         self._reader = Reader()
         self._threads = (
             ThreadPoolExecutor(available_cpus(), "masks")
-            if self._has_masks or self._has_outlines or self._has_seconds
+            if self._has_masks or self._has_outlines
             else None
         )
 
@@ -91,7 +86,6 @@ class TargetReader:
         of_objects = {"boxes", "box_labels", "to_image", "image_sizes"}
         of_objects |= {name for name in ("areas", "crowd", "keypoints") if has(name)}
         named = {"masks": self._has_outlines, "mask": self._has_masks, "text": has("text")}
-        named["second"] = self._has_seconds
         return (of_objects if has("boxes") else set()) | {
             name for name, there in named.items() if there
         }
@@ -99,7 +93,7 @@ class TargetReader:
     def start(self, planned: PlannedBatch) -> PendingTargets:
         objects, kept = self._objects(planned)
 
-        masks, outlines, seconds = [], [], []
+        masks, outlines = [], []
         if self._threads and self._has_masks:
             masks = [
                 self._threads.submit(self._make_mask, planned, at) for at in range(len(planned))
@@ -109,11 +103,7 @@ class TargetReader:
                 self._threads.submit(self._make_object_masks, planned, at, kept_objects)
                 for at, kept_objects in enumerate(kept)
             ]
-        if self._threads and self._has_seconds:
-            seconds = [
-                self._threads.submit(self._make_second, planned, at) for at in range(len(planned))
-            ]
-        return PendingTargets(planned, objects, masks, outlines, seconds)
+        return PendingTargets(planned, objects, masks, outlines)
 
     def _objects(self, planned: PlannedBatch) -> tuple[Objects | None, list[NDArray[np.bool_]]]:
         """The objects that are left in the first view, and for each image which of its objects
@@ -162,12 +152,6 @@ class TargetReader:
                 values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
             )
         return self._move_mask(values, planned, at, ignore_index)
-
-    def _make_second(self, planned: PlannedBatch, at: int) -> Tensor:
-        values = read_second(self._manifest, int(planned.ids[at]), self._reader)
-        view, transform = planned.views[0], self._transform
-        how = transform.interpolation, transform.antialias
-        return move_second(values, *how, view.geometry.take(at), view.shape)
 
     def _make_object_masks(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
         outlines = json.loads(
@@ -280,16 +264,13 @@ class TargetReader:
             targets["mask"] = _to_device(
                 np.stack([mask.result() for mask in pending.masks]), device
             ).long()
-        if pending.seconds:
-            second = torch.stack([picture.result() for picture in pending.seconds])
-            targets["second"] = copy_to(device, second)
         # the part of each padded image that is not padding
         if self._transform.pads_batches:
             targets["sizes"] = _to_device(pending.planned.geometry.resize, device)
         return targets
 
     def close(self) -> None:
-        """Ends the threads, after the masks and second pictures that they are making."""
+        """Ends the threads, after the masks that they are making."""
         if self._threads:
             self._threads.shutdown(cancel_futures=True)
         self._reader.close()

@@ -1,9 +1,4 @@
-"""Moves what lies under the pixels of an image as the image is moved: masks, and the second picture
-of a sample.
-
-It is the same with every backend: what the torch backend makes of an image before it changes
-colors.
-"""
+"""Moves values that are no bytes of an image: masks, and pixels in float32."""
 
 from typing import Any
 
@@ -12,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from dali_pipes.backends.pixels.finish import as_one, crop_and_flip
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.plan.coordinates import mask_indices
 from dali_pipes.plan.geometry import Geometry, Pair
@@ -33,30 +27,6 @@ def place_nearest(
     made = values[lines[:, None], columns]
     made[lines < 0], made[:, columns < 0] = outside, outside
     return made
-
-
-def move_second(
-    values: Values, interpolation: str, antialias: bool, geometry: Geometry, shape: Pair
-) -> torch.Tensor:
-    """(C, *shape) of the stored values, (H, W, C) uint8, cropped, resized and flipped as an image
-    is.
-
-    Args:
-        interpolation, antialias: of the resize of its image.
-        geometry, shape: of the one image; its output has this shape.
-    """
-    if interpolation == "nearest-exact":
-        # what this is of images, with Pillow
-        moved = place_nearest(values, geometry, shape, "pillow")
-        return torch.from_numpy(np.ascontiguousarray(moved)).permute(2, 0, 1)
-
-    top, left, height, width = map(int, geometry.region)
-    region = values[top : top + height, left : left + width]
-    to = int(geometry.resize[0]), int(geometry.resize[1])
-    resized = np.ascontiguousarray(resize_values(region, to, interpolation, antialias))
-    flips = bool(geometry.flip), bool(geometry.vertical_flip)
-    image = as_one(torch.from_numpy(resized))
-    return crop_and_flip(image, geometry.crop.tolist(), shape, flips)[0]
 
 
 def resize_values(values: Values, to: Pair, interpolation: str, antialias: bool) -> Values:

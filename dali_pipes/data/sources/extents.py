@@ -1,12 +1,10 @@
-"""Images that lie as byte ranges in files of any kind, such as a database: `read_extents` reads
-their headers and makes the images of a manifest. `read_part` and `place_columns` do one step of it.
+"""Images that lie as byte ranges in files of any kind: the header of one, and where in its file each
+is.
 """
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from io import BufferedReader
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -17,42 +15,11 @@ from dali_pipes.data.image_files.headers import (
     examine,
     read_header,
 )
-from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.objects import NO_TARGETS
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.versions import CHANGED
-from dali_pipes.data.sources.rows.files import map_items
-from dali_pipes.data.sources.rows.table_rows import build_rows, read_row_labels
-from dali_pipes.data.table_options import TableOptions
 
 _READ_AT_ONCE = 8192  # bytes; enough for most headers
-
-
-def read_extents(name: str, extents: Sequence[Extent], labels: Sequence[int] | None) -> ImageTable:
-    """Reads the header of each image, which is a whole local file or a part of one.
-
-    Args:
-        name: what the images are of, for errors.
-        labels: class numbers; None: the images have none.
-
-    Raises:
-        ManifestError: the labels make no sense.
-    """
-    check, options = ScanOptions(with_labels=labels is not None), TableOptions()
-    table = pa.table({} if labels is None else {options.label_column: pa.array(labels)})
-    headers = list(
-        map_items(
-            partial(read_part, check), extents, len(extents), "reading images", check, many=False
-        )
-    )
-
-    # a manifest has relative paths only, here from / on
-    paths = [os.fsencode(os.path.abspath(each.file)).lstrip(b"/") for each in extents]
-    row_labels = read_row_labels(name, table, options, check)
-    places = place_columns(extents)
-    classes, rows = build_rows(name, table, paths, headers, places, options, row_labels, NO_TARGETS)
-    return ImageTable.from_table(Path("/"), classes, rows)
 
 
 def place_columns(extents: Sequence[Extent]) -> dict[str, pa.Array]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.labels.stored import distinct_labels
-from dali_pipes.data.objects import BOX_LABELS, MASK, SECOND, TARGET
+from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET
 from dali_pipes.data.own_columns import COLUMN, to_float32
 from dali_pipes.data.table.schema import further_columns, replace_column
 from dali_pipes.errors import ManifestError
@@ -30,7 +30,7 @@ def rebase_paths(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
         return table
 
     prefix = os.path.join(os.path.relpath(root, to), "")
-    for name in {"path", MASK, SECOND}.intersection(table.column_names):
+    for name in {"path", MASK}.intersection(table.column_names):
         old, kind = table[name], table[name].type
         start, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
         new = pc.binary_join_element_wise(start, old, nothing)
