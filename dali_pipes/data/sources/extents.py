@@ -1,6 +1,4 @@
-"""Images that lie as byte ranges in files of any kind: the header of one, and where in its file each
-is.
-"""
+"""Images that lie as byte ranges in files of any kind: their headers, and where they are."""
 
 import os
 from collections.abc import Sequence

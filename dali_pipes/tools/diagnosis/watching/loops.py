@@ -9,7 +9,6 @@ class Loop:
 
     Attributes:
         place: the file and line that takes its batches.
-        began: seconds from the program's start to its first batch.
         waited_s: seconds inside next().
         taken, stepped: batches of its last iterator, and whether an optimizer has stepped since the
             last of them.
@@ -17,7 +16,6 @@ class Loop:
     """
 
     place: str
-    began: float
     batches: int = 0
     waited_s: float = 0.0
     optimizer_steps: int = 0

@@ -201,7 +201,7 @@ class Watch:
         key = (id(iterator.loader), place)
         loop = self._loops.get(key)
         if loop is None:
-            loop = self._loops[key] = Loop(place, time.time() - self._start)
+            loop = self._loops[key] = Loop(place)
 
         loop.single = loop.single + 1 if loop.taken == 1 and loop.stepped else 0
         loop.taken = 0
@@ -235,7 +235,7 @@ class Watch:
 
     def take_over_fit(self, place: str, dataset: Any, step: Callable[[Any], Any]) -> ExaminedLoop:
         """Examines a training loop that cannot be watched, with a step that stands for its own."""
-        loop = Loop(place, time.time() - self._start)
+        loop = Loop(place)
         return self._take_over(WatchedIterator(self, dataset, None), loop, step)
 
     def _take_over(
