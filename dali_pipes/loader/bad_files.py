@@ -19,7 +19,6 @@ from dali_pipes.data.image_files.decoders import decode_size
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error, examine
 from dali_pipes.data.image_files.wide import wide_refusal
 from dali_pipes.data.limits import PIXEL_LIMIT
-from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PROCESS_ERRNOS, Reader
 from dali_pipes.loader.target_files import read_mask
@@ -31,7 +30,7 @@ _CONTROLS = 4  # samples of other batches that are tried; one must succeed to bl
 
 
 def find_bad_samples(
-    manifest: Manifest | LooseImages,
+    manifest: Manifest,
     planned: PlannedBatch,
     backend: Backend,
     controls: Iterable[PlannedBatch],
@@ -105,7 +104,7 @@ def _failing(planned: PlannedBatch, places: NDArray[np.intp], backend: Backend) 
         yield from _failing(planned, second, backend)
 
 
-def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transform) -> str | None:
+def _problem(manifest: Manifest, sample_id: int, transform: Transform) -> str | None:
     try:
         encoded = manifest.read(sample_id)
     except OSError as error:
@@ -133,8 +132,6 @@ def _problem(manifest: Manifest | LooseImages, sample_id: int, transform: Transf
         return None
     except Exception as error:  # whatever the decoder raises, this file is bad
         return f"cannot be decoded ({error})"
-    if isinstance(manifest, LooseImages):
-        return None
     return _target_problem(manifest, sample_id, transform.ignore_index)
 
 

@@ -88,15 +88,6 @@ class BadSamples:
                 log.warning("%s: %s", path, why)
             return
 
-        names = {manifest.name(sample_id) for sample_id in planned.ids.tolist()}
-        self._try_again(error, epoch, step, names)
-
-    def _try_again(self, error: Exception, epoch: int, step: int, names: set[str]) -> None:
-        """Lets a batch of these files be made once more, since none of them is to blame.
-
-        Raises:
-            Exception: `error` itself, at the second time.
-        """
         where = f"epoch {epoch}, step {step}"
         # a file server may have been away for a moment
         if self._tried_again != (epoch, step):
@@ -110,6 +101,7 @@ class BadSamples:
             time.sleep(PAUSE_S)
             return
 
+        names = {manifest.name(sample_id) for sample_id in planned.ids.tolist()}
         what = f", and none of its {len(names)} files is to blame"
         if len(names) == 1:
             what = (
