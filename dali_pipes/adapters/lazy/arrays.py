@@ -11,18 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from dali_pipes.adapters.lazy.notes import (
-    COOKS,
-    STATE,
-    Cell,
-    Recipe,
-    View,
-    Waiting,
-    add_cooks,
-    stands_for,
-    waits,
-)
+from dali_pipes.adapters.lazy.cells import Cell, View, Waiting, stands_for
 from dali_pipes.adapters.lazy.pictures import LazyPicture
+from dali_pipes.adapters.lazy.recipes import COOKS, Recipe, add_cooks
+from dali_pipes.adapters.lazy.state import STATE, waits
 from dali_pipes.adapters.lazy.tensors import LazyTensor, new_tensor
 
 _VIEWS = {

@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import pickle
 import random
-import re
 import sys
 import warnings
 from collections import Counter
@@ -31,10 +30,13 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from dali_pipes.adapters.lazy.arrays import LazyArray
+from dali_pipes.adapters.lazy.cells import Cell, Waiting
 from dali_pipes.adapters.lazy.check import Copy
-from dali_pipes.adapters.lazy.notes import PROCESS, Cell, Recipe, Waiting, eager, sending, waiting
+from dali_pipes.adapters.lazy.looks import hint
 from dali_pipes.adapters.lazy.patches import know_libraries, patch_for_good
 from dali_pipes.adapters.lazy.pictures import LazyPicture
+from dali_pipes.adapters.lazy.recipes import Recipe
+from dali_pipes.adapters.lazy.state import PROCESS, Look, eager, sending, waiting
 
 _CLOSED = (
     str,
@@ -412,7 +414,7 @@ class LazyLoader:
         self.epoch = self.next_epoch = self.batches = self.skip = self.waited = self.opened = (
             self.kept
         ) = 0
-        self.seen: Counter = Counter()
+        self.seen: Counter[Look] = Counter()
         self.said: list[str] = []
         know_libraries()
         self._program = _Program(loader, seed, checks)
@@ -468,9 +470,9 @@ class LazyLoader:
         lines = [
             f"of {self.opened} pictures that the program opened {self.kept} waited for the batch ({self.kept / max(self.opened, 1):.0%})"
         ]
-        for (place, where, by), count in self.seen.most_common():
+        for look, count in self.seen.most_common():
             lines.append(
-                f"{place}, in {where}: pixels are looked at {count} times, by {by}; {_hint(where, by)}"
+                f"{look.place}, in {look.where}: pixels are looked at {count} times, by {look.by}; {hint(look)}"
             )
         if self._program.late:
             lines.append(
@@ -527,25 +529,6 @@ class LazyLoader:
         warnings.warn(text, stacklevel=3)
         with own_numbers(True):
             return self._program.again(parcel.asks)
-
-
-_HINTS = {
-    r"mean|std|var|sum|hist\w*|get(extrema|pixel|bbox|colors)|max|min|any|all|item|func": "what it finds could be computed once",
-    r"\w*([bB]lur|[fF]ilter|clahe|CLAHE|[nN]oise|compress\w*|encode_decode|[dD]istort\w*)": "it could be a step for finished batches",
-    r"thumbnail": "resize() would wait",
-    r"paste|putpixel|text|line|rectangle|ellipse|__setitem__": "it could be a step for finished batches",
-}
-
-
-def _hint(where: str, by: str) -> str:
-    """What would let the pictures wait, in a sentence."""
-    if where == by:
-        return "what it finds could be computed once, what it changes could be a step for finished batches"
-    name = by.rpartition(".")[2]
-    return next(
-        (hint for pattern, hint in _HINTS.items() if re.fullmatch(pattern, name)),
-        "a row in patches.py would let them wait",
-    )
 
 
 def make_all(cells: list[Cell]) -> None:

@@ -35,8 +35,9 @@ from torchvision.io import ImageReadMode
 
 from dali_pipes.adapters.lazy import arrays, pictures, tensors
 from dali_pipes.adapters.lazy.arrays import LazyArray, new_array
-from dali_pipes.adapters.lazy.notes import OPENERS, Recipe, Source, add_cooks, waits
 from dali_pipes.adapters.lazy.pictures import PLAIN, LazyPicture
+from dali_pipes.adapters.lazy.recipes import OPENERS, Recipe, Source, add_cooks
+from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.tensors import LazyTensor, new_tensor
 
 Rule = Callable[..., Any]

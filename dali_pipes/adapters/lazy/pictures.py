@@ -16,7 +16,10 @@ import PIL.JpegImagePlugin
 import PIL.PngImagePlugin
 from PIL.Image import Resampling, Transform
 
-from dali_pipes.adapters.lazy.notes import STATE, Recipe, Source, add_cooks, blame, check, waits
+from dali_pipes.adapters.lazy.cells import check
+from dali_pipes.adapters.lazy.looks import blame
+from dali_pipes.adapters.lazy.recipes import Recipe, Source, add_cooks
+from dali_pipes.adapters.lazy.state import STATE, waits
 
 PLAIN = ("RGB", "L")  # modes without a palette and without transparency
 _FORMATS, _FILTERS = ("JPEG", "PNG"), frozenset(Resampling)
@@ -90,7 +93,7 @@ class LazyPicture(PIL.Image.Image):
         if name.startswith("__") or header is None:
             raise AttributeError(f"{self.__dict__.get('_kind')} object has no attribute {name!r}")
         if self._loaded and header._im is None:
-            header = self._header = self._recipe.cook()
+            header = self._header = self._recipe.make()
             header.load()
         return getattr(header, name)
 
@@ -104,7 +107,7 @@ class LazyPicture(PIL.Image.Image):
     def im(self) -> Any:
         if self._im is None:
             blame()
-            made = self._recipe.cook() if self._header is None or self._loaded else self._header
+            made = self._recipe.make() if self._header is None or self._loaded else self._header
             made.load()
             check(made, self._size, self._mode)
             if self._info is None or self._late_info:
@@ -161,7 +164,7 @@ class LazyPicture(PIL.Image.Image):
     def true(self) -> PIL.Image.Image:
         """The picture that a program without this would have."""
         if self._im is None:
-            made = self._recipe.cook()
+            made = self._recipe.make()
             made.load()
         else:
             made = PIL.Image.Image() if self._header is None else self._header

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import dali_pipes as dp
 import numpy as np
 import torch
 import torchvision.transforms._functional_tensor as F_t
@@ -20,6 +19,11 @@ import torchvision.transforms.v2.functional._augment as v2_augment
 import torchvision.transforms.v2.functional._color as v2_color
 import torchvision.transforms.v2.functional._geometry as v2_geometry
 import torchvision.transforms.v2.functional._misc as v2_misc
+
+import dali_pipes as dp
+from dali_pipes.adapters.lazy.cells import Cell
+from dali_pipes.adapters.lazy.loader import Found, LazyLoader, Parcel
+from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.backends.backend import Job
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.data.loose_images import LooseImages
@@ -29,9 +33,6 @@ from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import INTERPOLATIONS
 from dali_pipes.plan.whole.base import DrawnStep
-
-from dali_pipes.adapters.lazy.loader import Found, LazyLoader, Parcel
-from dali_pipes.adapters.lazy.notes import Cell, Recipe
 
 PILLOW = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 EXACT = {"nearest": "nearest-exact", "bilinear": "bilinear", "bicubic": "bicubic"}
@@ -300,10 +301,10 @@ def read(recipe: Recipe) -> Row:
     row.layout, row.is_array = (0, 1, 2) if opener == "torchvision" else (2, 0, 1), opener == "cv2"
     row.has_colors = recipe.mode == "RGB"
     row.channels = 1 if recipe.mode == "L" and opener == "pillow" else 3
-    for at, (name, args, options) in enumerate(recipe.steps):
+    for at, (name, args, options) in enumerate(recipe.notes):
         if name not in READ:
             raise NoPlace(name.removeprefix("torchvision.transforms."))
-        row.is_placed = not any(later[0] in PLACES for later in recipe.steps[at + 1 :])
+        row.is_placed = not any(later[0] in PLACES for later in recipe.notes[at + 1 :])
         READ[name](row, *args, **options)
     if row.is_bgr:
         raise NoPlace("BGR")

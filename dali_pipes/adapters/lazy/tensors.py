@@ -13,16 +13,9 @@ import torch
 from torch.utils._pytree import tree_map
 from torchvision import tv_tensors
 
-from dali_pipes.adapters.lazy.notes import (
-    COOKS,
-    STATE,
-    Cell,
-    Recipe,
-    View,
-    Waiting,
-    add_cooks,
-    stands_for,
-)
+from dali_pipes.adapters.lazy.cells import Cell, View, Waiting, stands_for
+from dali_pipes.adapters.lazy.recipes import COOKS, Recipe, add_cooks
+from dali_pipes.adapters.lazy.state import STATE
 
 Ints = tuple[int, ...]
 

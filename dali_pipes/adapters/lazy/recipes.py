@@ -1,0 +1,150 @@
+"""What is noted of a picture: where it is, and what is done to it.
+
+A `Recipe` never changes. So whoever has one can make the picture at any time and in any process, by
+the very functions that were noted, with the numbers that the program gave them.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dali_pipes.adapters.lazy.state import PROCESS, eager
+
+# seconds: a file as young may be written again without a visible trace, so its bytes are kept
+JUST_WRITTEN = 2.0
+COOKS: dict[str, Callable[..., Any]] = {}  # what carries out a step, by its name
+# what decodes a source, by its name: functions of a path or of a file in memory, and options
+OPENERS: dict[str, Callable[..., Any]] = {}
+
+Note = tuple[str, tuple[Any, ...], dict[str, Any]]  # name of a step, arguments, options
+
+
+class Changed(OSError):
+    """A file is no longer what it was when the program opened it."""
+
+
+def add_cooks(**functions: Callable[..., Any]) -> None:
+    """Names are used once: a recipe must not be read otherwise than it was noted."""
+    if twice := COOKS.keys() & functions.keys():
+        raise ValueError(f"two steps are called {', '.join(twice)}")
+    COOKS.update(functions)
+
+
+class Source(NamedTuple):
+    """An encoded picture: a file, or bytes.
+
+    Attributes:
+        opener: a key of `OPENERS`.
+        options: what it gets, beside the path or bytes.
+        path: of a file, absolute.
+        data: of bytes.
+        stamp: of a file: device, inode, size and times of its last changes.
+    """
+
+    opener: str
+    options: tuple[Any, ...]
+    path: str | None
+    data: bytes | None
+    stamp: tuple[int, ...] | None
+
+    @classmethod
+    def of_file(cls, opener: str, path: Any, descriptor: int, *options: Any) -> "Source":
+        """Of a file that is open."""
+        PROCESS.opened += 1
+        found = os.fstat(descriptor)
+        if time.time() - found.st_mtime < JUST_WRITTEN or not stat.S_ISREG(found.st_mode):
+            return cls(opener, options, None, os.pread(descriptor, found.st_size, 0), None)
+        return cls(opener, options, os.path.abspath(os.fsdecode(path)), None, _stamp(found))
+
+    @classmethod
+    def of_bytes(cls, opener: str, data: bytes, *options: Any) -> "Source":
+        PROCESS.opened += 1
+        return cls(opener, options, None, data, None)
+
+    def open(self) -> Any:
+        """What the opener makes of it.
+
+        Raises:
+            Changed: the file is another one by now.
+            OSError: it is gone, or cannot be decoded.
+        """
+        self.check()
+        return OPENERS[self.opener](
+            self.path if self.data is None else BytesIO(self.data), *self.options
+        )
+
+    def check(self) -> None:
+        if self.stamp is not None and _stamp(os.stat(self.path)) != self.stamp:  # type: ignore[arg-type]
+            raise Changed(f"{self.path} has changed since the program opened it")
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+class Recipe(NamedTuple):
+    """A source and what is done to it, in order.
+
+    Attributes:
+        size, mode: width, height and mode of the picture in the source, as its header says.
+    """
+
+    source: Source
+    size: tuple[int, int]
+    mode: str
+    notes: tuple[Note, ...] = ()
+
+    def then(self, name: str, /, *args: Any, **options: Any) -> "Recipe":
+        note = (name, frozen(args), frozen(options))
+        return Recipe(self.source, self.size, self.mode, (*self.notes, note))
+
+    def make(self) -> Any:
+        """Does all of it, here and now. An error is kept in `PROCESS.failed`, too."""
+        with eager(), _plain_modes():
+            try:
+                made = self.source.open()
+                for name, args, options in self.notes:
+                    made = COOKS[name](made, *args, **options)
+                return made
+            except Exception as error:
+                PROCESS.failed = error  # a program may catch it, where it would not have come
+                raise
+
+
+@contextmanager
+def _plain_modes() -> Iterator[None]:
+    """PyTorch's modes as they were where something waited; a training process may have others."""
+    dtype = torch.get_default_dtype()
+    if dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
+        yield
+        return
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+_FIXED = frozenset({int, float, bool, str, bytes, type(None), torch.dtype})
+
+
+def frozen(value: Any) -> Any:
+    """A copy of what the program may still change: lists, arrays, tensors, also in containers."""
+    kind = type(value)
+    if kind in _FIXED:
+        return value
+    if kind is tuple or kind is list:
+        return tuple([frozen(each) for each in value])
+    if isinstance(value, dict):
+        return {key: frozen(each) for key, each in value.items()} if value else value
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return value.copy() if isinstance(value, (np.ndarray, bytearray)) else value
