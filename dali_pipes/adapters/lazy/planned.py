@@ -22,7 +22,9 @@ import torchvision.transforms.v2.functional._misc as v2_misc
 
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.cells import Cell
-from dali_pipes.adapters.lazy.loader import Found, LazyLoader, Parcel
+from dali_pipes.adapters.lazy.found import Found
+from dali_pipes.adapters.lazy.loader import LazyLoader
+from dali_pipes.adapters.lazy.program import Parcel
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.backends.backend import Job
 from dali_pipes.backends.registry import load_backend
