@@ -21,7 +21,7 @@ from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.found import Found, make_all
 from dali_pipes.adapters.lazy.looks import hint
 from dali_pipes.adapters.lazy.order import Order
-from dali_pipes.adapters.lazy.patches import know_libraries, patch_for_good
+from dali_pipes.adapters.lazy.patching import patch_for_good
 from dali_pipes.adapters.lazy.program import Parcel, Program, Stream
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_all
 from dali_pipes.adapters.lazy.state import Look, eager, waiting
@@ -51,7 +51,6 @@ class LazyLoader:
         ) = 0
         self.seen: Counter[Look] = Counter()
         self.said: list[str] = []
-        know_libraries()
         self._program = Program(loader, seed, checks)
         self._is_stream = isinstance(loader.dataset, IterableDataset)
         self._order: Order | None = None

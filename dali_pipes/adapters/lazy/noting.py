@@ -6,6 +6,8 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.arrays import _true as true_args
 from dali_pipes.adapters.lazy.pictures import PLAIN, LazyPicture
@@ -58,7 +60,7 @@ def _on_array(step: Step, function: Call, args: Any, options: Any) -> Any:
     if type(array) is LazyArray and array.waits and array.shape[2:] in ((), (3,)):
         form = _form(step, args, options)
         if form is not None:
-            return array.noted(*form, step.name, *args[1:], **options)
+            return array.then(np.empty(*form), step.name, *args[1:], **options)
     return function(*true_args(args), **true_args(options))
 
 
@@ -67,14 +69,17 @@ def _form(step: Step, args: Any, options: Any) -> Any:
 
     A recipe has one source, so a step on two things that wait is none.
     """
-    others = (*args[1:], *options.values())
-    if any(isinstance(each, LazyTensor) or type(each) in _LAZY for each in others):
+    if any(map(_may_wait, (*args[1:], *options.values()))):
         return None
     return step.form(*args, **options)  # type: ignore[misc]
 
 
+def _may_wait(value: Any) -> bool:
+    kind = type(value)  # `==` would be true of np.ndarray, too
+    return kind is LazyPicture or kind is LazyArray or isinstance(value, LazyTensor)
+
+
 _NOTES = {"picture": _on_picture, "tensor": _on_tensor, "array": _on_array}
-_LAZY = (LazyPicture, LazyArray)
 
 
 def _first_name(function: Any) -> str:

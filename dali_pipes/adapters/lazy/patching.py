@@ -27,6 +27,16 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from dali_pipes.adapters.lazy.noting import instead_of, with_true_arrays
+from dali_pipes.adapters.lazy.steps import (  # noqa: F401  # they fill the table
+    albumentations,
+    numpy_ops,
+    opencv,
+    pillow,
+    timm,
+    torch_ops,
+    torchvision_pictures,
+    torchvision_tensors,
+)
 from dali_pipes.adapters.lazy.steps.step import PATCHES, STEPS, found, original, place
 
 Undo = Callable[[], None]

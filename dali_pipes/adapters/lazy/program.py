@@ -17,7 +17,7 @@ from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.compared import Copy
 from dali_pipes.adapters.lazy.found import Found, true_pictures
 from dali_pipes.adapters.lazy.order import Ask
-from dali_pipes.adapters.lazy.patches import patch_for_good
+from dali_pipes.adapters.lazy.patching import patch_for_good
 from dali_pipes.adapters.lazy.random_numbers import read_states, restore, seed_all
 from dali_pipes.adapters.lazy.state import PROCESS, eager, sending
 

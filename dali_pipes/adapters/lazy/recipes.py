@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from dali_pipes.adapters.lazy.state import PROCESS, eager
+from dali_pipes.adapters.lazy.steps.step import STEPS
 
 # seconds: a file as young may be written again without a visible trace, so its bytes are kept
 JUST_WRITTEN = 2.0
@@ -56,17 +57,29 @@ class Source(NamedTuple):
 
     @classmethod
     def of_file(cls, opener: str, path: Any, descriptor: int, *options: Any) -> "Source":
-        """Of a file that is open."""
+        """Of a file that is open.
+
+        Args:
+            path: what it was opened by; of anything but a path its bytes are kept.
+        """
         PROCESS.opened += 1
         found = os.fstat(descriptor)
-        if time.time() - found.st_mtime < JUST_WRITTEN or not stat.S_ISREG(found.st_mode):
+        is_young = time.time() - found.st_mtime < JUST_WRITTEN
+        if is_young or not stat.S_ISREG(found.st_mode) or not _is_at(path, found):
             return cls(opener, options, None, os.pread(descriptor, found.st_size, 0), None)
-        return cls(opener, options, os.path.abspath(os.fsdecode(path)), None, _stamp(found))
+        name = os.fsdecode(path)
+        absolute = name if name.startswith("/") else os.path.join(os.getcwd(), name)
+        return cls(opener, options, absolute, None, _stamp(found))
 
     @classmethod
     def of_bytes(cls, opener: str, data: bytes, *options: Any) -> "Source":
         PROCESS.opened += 1
         return cls(opener, options, None, data, None)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.stamp[2] if self.data is None else len(self.data)  # type: ignore[index]
 
     def open(self) -> Any:
         """What the opener makes of it.
@@ -89,6 +102,17 @@ def _stamp(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+def _is_at(path: Any, found: os.stat_result) -> bool:
+    """Whether the file is still there: it may have been removed or replaced after it was opened."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return False
+    try:
+        there = os.stat(path)
+    except OSError:
+        return False
+    return there.st_ino == found.st_ino and there.st_dev == found.st_dev
+
+
 class Recipe(NamedTuple):
     """A source and what is done to it, in order.
 
@@ -102,7 +126,7 @@ class Recipe(NamedTuple):
     notes: tuple[Note, ...] = ()
 
     def then(self, name: str, /, *args: Any, **options: Any) -> "Recipe":
-        note = (name, frozen(args), frozen(options))
+        note = (name, frozen(args), frozen(options) if options else _NO_OPTIONS)
         return Recipe(self.source, self.size, self.mode, (*self.notes, note))
 
     def make(self) -> Any:
@@ -111,7 +135,8 @@ class Recipe(NamedTuple):
             try:
                 made = self.source.open()
                 for name, args, options in self.notes:
-                    made = COOKS[name](made, *args, **options)
+                    make = STEPS[name].make if name in STEPS else COOKS[name]
+                    made = make(made, *args, **options)
                 return made
             except Exception as error:
                 PROCESS.failed = error  # a program may catch it, where it would not have come
@@ -134,6 +159,7 @@ def _plain_modes() -> Iterator[None]:
 
 
 _FIXED = frozenset({int, float, bool, str, bytes, type(None), torch.dtype})
+_NO_OPTIONS: dict[str, Any] = {}
 
 
 def frozen(value: Any) -> Any:
@@ -142,9 +168,14 @@ def frozen(value: Any) -> Any:
     if kind in _FIXED:
         return value
     if kind is tuple or kind is list:
-        return tuple([frozen(each) for each in value])
+        for each in value:
+            if type(each) not in _FIXED:
+                return tuple([frozen(each) for each in value])
+        return tuple(value)  # a tuple is not copied
+    if isinstance(value, int):
+        return int(value)  # of an IntEnum, which would be pickled by its name
     if isinstance(value, dict):
-        return {key: frozen(each) for key, each in value.items()} if value else value
+        return {key: frozen(each) for key, each in value.items()}
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return value.copy() if isinstance(value, (np.ndarray, bytearray)) else value

@@ -1,0 +1,653 @@
+"""torchvision's functions of tensors: v1's `_functional_tensor`, v2's kernels, and its decoders.
+
+A function that returns the tensor that it got, or a view of it, is not noted for these arguments:
+its `form` says None, and the function itself leaves what waits as it is.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from torchvision.io import ImageReadMode
+from torchvision.transforms import _functional_tensor as v1
+from torchvision.transforms.v2.functional import _geometry as v2
+
+from dali_pipes.adapters.lazy import pictures
+from dali_pipes.adapters.lazy.pictures import PLAIN
+from dali_pipes.adapters.lazy.recipes import OPENERS, Recipe, Source
+from dali_pipes.adapters.lazy.state import waits
+from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, replace
+from dali_pipes.adapters.lazy.tensors import LazyTensor, new_tensor
+
+_V1 = "torchvision.transforms._functional_tensor"
+_V2 = "torchvision.transforms.v2.functional"
+_GEOMETRY, _COLOR, _MISC, _AUGMENT = (
+    f"{_V2}.{name}" for name in ("_geometry", "_color", "_misc", "_augment")
+)
+_FILTERS = ("nearest", "nearest-exact", "bilinear", "bicubic")
+
+
+def _row(owner: str, attribute: str, form: Any, plan: Any = None, make: Any = None) -> Step:
+    """A row for a function of tensors, which is called after its module."""
+    last = owner.rpartition(".")[2].lstrip("_")
+    name = f"{'v1' if owner == _V1 else f'v2.{last}'}.{attribute}"
+    return Step(name, make, form, plan, owner=owner, attribute=attribute, on="tensor")
+
+
+# Colors. Those of one channel come back as they are, where they have a form of their own.
+
+
+def form_same(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
+    return tensor.sides, tensor.dtype
+
+
+def form_colors(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
+    return (tensor.sides, tensor.dtype) if tensor.sides[0] == 3 else None
+
+
+def form_sharpness(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
+    return (tensor.sides, tensor.dtype) if min(tensor.sides[1:]) > 2 else None
+
+
+def form_posterize(tensor: LazyTensor, bits: int) -> Any:
+    return (tensor.sides, tensor.dtype) if 0 <= bits < 8 else None
+
+
+def form_gray(tensor: LazyTensor, num_output_channels: int = 1) -> Any:
+    if tensor.sides[0] != 3 or num_output_channels not in (1, 3):
+        return None
+    return (num_output_channels, *tensor.sides[1:]), tensor.dtype
+
+
+def form_rgb(tensor: LazyTensor) -> Any:
+    return ((3, *tensor.sides[1:]), tensor.dtype) if tensor.sides[0] == 1 else None
+
+
+def plan_gray(row: Any, num_output_channels: int = 1) -> None:
+    if num_output_channels == 1:
+        row.convert("L")
+    else:
+        row.operate("Color", -1)
+
+
+def plan_solarize(row: Any, threshold: float) -> None:
+    row.operate("Solarize", (math.ceil(threshold) - 0.5) / 255)
+
+
+def _plan_blend(op: str) -> Callable[..., None]:
+    def plan(row: Any, *factor: float, **named: float) -> None:
+        (value,) = (*factor, *named.values())
+        row.operate(op, value - 1)
+
+    return plan
+
+
+def plan_blur(row: Any, kernel_size: Any, sigma: Any = None) -> None:
+    kernels = {kernel_size} if isinstance(kernel_size, int) else set(kernel_size)
+    sigmas = {sigma} if isinstance(sigma, (int, float, type(None))) else set(sigma)
+    if len(kernels) != 1 or len(sigmas) != 1:
+        raise NoPlace("a blur that is not the same in both directions")
+    (kernel,), (width,) = kernels, sigmas
+    row.operate("GaussianBlur", kernel * 0.15 + 0.35 if width is None else width, kernel)
+
+
+def plan_permute(row: Any, permutation: Any) -> None:
+    if list(permutation) != [2, 1, 0]:
+        raise NoPlace("another order of the channels")
+    row.swap_colors()
+
+
+def form_blur(tensor: LazyTensor, kernel_size: Any, *_: Any, **__: Any) -> Any:
+    """The edges are reflected, so it fails if the kernel reaches beyond the other side."""
+    kernels = (kernel_size,) if isinstance(kernel_size, int) else kernel_size
+    fits = max(kernels) // 2 < min(tensor.sides[1:])
+    return (tensor.sides, tensor.dtype) if fits else None
+
+
+def form_jpeg(tensor: LazyTensor, quality: int) -> Any:
+    plain = tensor.dtype == torch.uint8 and tensor.sides[0] in (1, 3) and 1 <= quality <= 100
+    return (tensor.sides, tensor.dtype) if plain else None
+
+
+add(
+    *[
+        _row(owner, f"adjust_{name}{ending}", form, _plan_blend(op))
+        for owner, ending in [(_V1, ""), (_COLOR, "_image")]
+        for name, op, form in [
+            ("brightness", "Brightness", form_same),
+            ("contrast", "Contrast", form_same),
+            ("saturation", "Color", form_colors),
+            ("sharpness", "Sharpness", form_sharpness),
+        ]
+    ],
+    *[
+        _row(owner, f"{name}{ending}", form, plan)
+        for owner, ending in [(_V1, ""), (_COLOR, "_image")]
+        for name, form, plan in [
+            ("adjust_hue", form_colors, lambda row, hue_factor: row.operate("Hue", hue_factor)),
+            ("adjust_gamma", form_same, None),
+            ("posterize", form_posterize, lambda row, bits: row.operate("Posterize", bits)),
+            ("solarize", form_same, plan_solarize),
+            ("autocontrast", form_same, lambda row: row.operate("AutoContrast")),
+            ("equalize", form_same, lambda row: row.operate("EqualizeInSteps")),
+            ("invert", form_same, lambda row: row.operate("Invert")),
+            ("rgb_to_grayscale", form_gray, plan_gray),
+        ]
+    ],
+    _row(_COLOR, "grayscale_to_rgb_image", form_rgb, lambda row: row.convert("RGB")),
+    _row(_COLOR, "permute_channels_image", form_same, plan_permute),
+    _row(_V1, "gaussian_blur", form_blur, plan_blur),
+    _row(_MISC, "gaussian_blur_image", form_blur, plan_blur),
+    _row(_AUGMENT, "jpeg_image", form_jpeg),
+)
+
+
+# Geometry
+
+
+def form_resize(
+    tensor: LazyTensor, size: Any, interpolation: Any = "bilinear", antialias: Any = True
+) -> Any:
+    return form_resize_v2(tensor, size, interpolation, None, antialias)
+
+
+def form_resize_v2(
+    tensor: LazyTensor,
+    size: Any,
+    interpolation: Any = "bilinear",
+    max_size: Any = None,
+    antialias: Any = True,
+) -> Any:
+    known = getattr(interpolation, "value", interpolation) in _FILTERS
+    if not known or (size is None and max_size is None):
+        return None
+    new = _size_after(tuple(tensor.sides[1:]), size, max_size)
+    return None if new == tensor.sides[1:] else ((tensor.sides[0], *new), tensor.dtype)
+
+
+def _size_after(old: tuple[int, int], size: Any, max_size: Any) -> tuple[int, ...]:
+    size = [size] if isinstance(size, int) else None if size is None else list(size)
+    return tuple(v2._compute_resized_output_size(old, size=size, max_size=max_size))
+
+
+def plan_resize(
+    row: Any, size: Any, interpolation: Any = "bilinear", antialias: Any = True
+) -> None:
+    plan_resize_v2(row, size, interpolation, None, antialias)
+
+
+def plan_resize_v2(
+    row: Any,
+    size: Any,
+    interpolation: Any = "bilinear",
+    max_size: Any = None,
+    antialias: Any = True,
+) -> None:
+    kind = getattr(interpolation, "value", interpolation)
+    if kind == "nearest" or not (antialias or kind == "nearest-exact"):
+        raise NoPlace("a resize of a tensor by its nearest pixels, or without antialiasing")
+    height, width = _size_after(row.size, size, max_size)
+    row.resize(height, width, "nearest" if kind == "nearest-exact" else kind)
+
+
+def sides_of(padding: Any) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of torchvision's `padding`."""
+    sides = [padding] if isinstance(padding, int) else list(padding)
+    left, top, right, bottom = sides if len(sides) == 4 else sides * (4 // len(sides))
+    return left, top, right, bottom
+
+
+def form_pad(
+    tensor: LazyTensor, padding: Any, fill: Any = 0, padding_mode: str = "constant"
+) -> Any:
+    if not isinstance(fill, (int, float, type(None))):
+        return None
+    return _padded(tensor, sides_of(padding), padding_mode)
+
+
+def form_pad_v2(tensor: LazyTensor, torch_padding: Any, fill: Any, padding_mode: str) -> Any:
+    left, right, top, bottom = torch_padding
+    return _padded(tensor, (left, top, right, bottom), padding_mode)
+
+
+def _padded(tensor: LazyTensor, sides: Any, mode: str) -> Any:
+    """None where PyTorch may complain: a mirrored part must not be larger than the image."""
+    (left, top, right, bottom), (channels, height, width) = sides, tensor.sides
+    fits = max(left, right) < width and max(top, bottom) < height
+    if min(sides) < 0 or not any(sides) or not (mode in ("constant", "edge") or fits):
+        return None
+    return (channels, height + top + bottom, width + left + right), tensor.dtype
+
+
+def plan_pad(row: Any, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> None:
+    row.pad(*sides_of(padding), fill, padding_mode)
+
+
+def plan_pad_v2(row: Any, torch_padding: Any, fill: Any, padding_mode: str) -> None:
+    left, right, top, bottom = torch_padding
+    row.pad(left, top, right, bottom, fill, padding_mode)
+
+
+def form_center_crop(tensor: LazyTensor, output_size: Any) -> Any:
+    """One that is not larger than the image is a view of it."""
+    size = v2._center_crop_parse_output_size(output_size)
+    larger = any(new > old for new, old in zip(size, tensor.sides[1:], strict=True))
+    return ((tensor.sides[0], *size), tensor.dtype) if larger else None
+
+
+def plan_center_crop(row: Any, output_size: Any) -> None:
+    height, width = v2._center_crop_parse_output_size(output_size)
+    row.pad(*v2._center_crop_compute_padding(height, width, *row.size))
+    row.crop(*v2._center_crop_compute_crop_anchor(height, width, *row.size), height, width)
+
+
+def _form_warp(
+    tensor: LazyTensor, interpolation: Any, fill: Any, size: tuple[int, ...] | None = None
+) -> Any:
+    """None where torchvision complains."""
+    channels, *sides = tensor.sides
+    kind = getattr(interpolation, "value", interpolation)
+    colors = len(fill) if isinstance(fill, (list, tuple)) else 1
+    if kind not in ("nearest", "bilinear") or colors not in (1, channels):
+        return None
+    return (channels, *(size or sides)), tensor.dtype
+
+
+def _plan_centred(
+    row: Any, matrix: Any, interpolation: Any, fill: Any, size: tuple[int, int] | None = None
+) -> None:
+    """A warp whose matrix is from the centre of the result to the centre of the image.
+
+    PyTorch blends the edges of an image with what is outside where it interpolates; Pillow and the
+    plan do not.
+    """
+    if getattr(interpolation, "value", interpolation) != "nearest":
+        raise NoPlace("an interpolated warp of a tensor")
+    height, width = size or row.size
+    a, b, c, d, e, f = matrix
+    c += row.size[1] / 2 - a * width / 2 - b * height / 2
+    f += row.size[0] / 2 - d * width / 2 - e * height / 2
+    row.warp((height, width), (a, b, c, d, e, f), "nearest", fill)
+
+
+def form_affine(
+    tensor: LazyTensor, matrix: Any, interpolation: Any = "nearest", fill: Any = None
+) -> Any:
+    return _form_warp(tensor, interpolation, fill)
+
+
+def plan_affine(row: Any, matrix: Any, interpolation: Any = "nearest", fill: Any = None) -> None:
+    _plan_centred(row, matrix, interpolation, fill)
+
+
+def form_rotate(
+    tensor: LazyTensor,
+    matrix: Any,
+    interpolation: Any = "nearest",
+    expand: bool = False,
+    fill: Any = None,
+) -> Any:
+    return _form_warp(tensor, interpolation, fill, _expanded(v1, tensor.sides, matrix, expand))
+
+
+def _expanded(module: Any, sides: Any, matrix: Any, expand: bool) -> tuple[int, int] | None:
+    if not expand:
+        return None
+    width, height = module._compute_affine_output_size(matrix, sides[-1], sides[-2])
+    return height, width
+
+
+def plan_rotate(
+    row: Any,
+    matrix: Any,
+    interpolation: Any = "nearest",
+    expand: bool = False,
+    fill: Any = None,
+) -> None:
+    _plan_centred(row, matrix, interpolation, fill, _expanded(v1, row.size, matrix, expand))
+
+
+def _affine_matrix(
+    size: Any, angle: float, translate: Any, scale: float, shear: Any, center: Any
+) -> Any:
+    """As `affine_image` makes it (torchvision 0.25)."""
+    angle, translate, shear, center = v2._affine_parse_args(
+        angle, translate, scale, shear, v2.InterpolationMode.NEAREST, center
+    )
+    return v2._get_inverse_affine_matrix(
+        _from_centre(center, size), angle, [float(each) for each in translate], scale, shear
+    )
+
+
+def _from_centre(center: Any, size: Any) -> list[float]:
+    if center is None:
+        return [0.0, 0.0]
+    return [at - side * 0.5 for at, side in zip(center, size[::-1], strict=True)]
+
+
+def form_affine_v2(
+    tensor: LazyTensor,
+    angle: float,
+    translate: Any,
+    scale: float,
+    shear: Any,
+    interpolation: Any = "nearest",
+    fill: Any = None,
+    center: Any = None,
+) -> Any:
+    with suppress(ValueError, TypeError):  # which the kernel raises, too
+        _affine_matrix(tensor.sides[1:], angle, translate, scale, shear, center)
+        return _form_warp(tensor, interpolation, fill)
+    return None
+
+
+def plan_affine_v2(
+    row: Any,
+    angle: float,
+    translate: Any,
+    scale: float,
+    shear: Any,
+    interpolation: Any = "nearest",
+    fill: Any = None,
+    center: Any = None,
+) -> None:
+    matrix = _affine_matrix(row.size, angle, translate, scale, shear, center)
+    _plan_centred(row, matrix, interpolation, fill)
+
+
+def _quarters(size: Any, angle: float, expand: bool, center: Any) -> int | None:
+    """How often `rotate_image` turns by 90 degrees without a warp; None: it warps."""
+    quarters, rest = divmod(angle % 360, 90)
+    if rest or center is not None or (quarters % 2 and not expand and size[0] != size[1]):
+        return None
+    return int(quarters)
+
+
+def _rotation(size: Any, angle: float, center: Any) -> Any:
+    return v2._get_inverse_affine_matrix(
+        _from_centre(center, size), -(angle % 360), [0.0, 0.0], 1.0, [0.0, 0.0]
+    )
+
+
+def form_rotate_v2(
+    tensor: LazyTensor,
+    angle: float,
+    interpolation: Any = "nearest",
+    expand: bool = False,
+    center: Any = None,
+    fill: Any = None,
+) -> Any:
+    channels, *size = tensor.sides
+    quarters = _quarters(size, angle, expand, center)
+    if quarters is not None:
+        return (channels, *(size[::-1] if quarters % 2 else size)), tensor.dtype
+    matrix = _rotation(size, angle, center)
+    return _form_warp(tensor, interpolation, fill, _expanded(v2, size, matrix, expand))
+
+
+def plan_rotate_v2(
+    row: Any,
+    angle: float,
+    interpolation: Any = "nearest",
+    expand: bool = False,
+    center: Any = None,
+    fill: Any = None,
+) -> None:
+    quarters = _quarters(row.size, angle, expand, center)
+    if quarters is not None:
+        if quarters:
+            row.transpose({1: 2, 2: 3, 3: 4}[quarters])
+        return
+    matrix = _rotation(row.size, angle, center)
+    _plan_centred(row, matrix, interpolation, fill, _expanded(v2, row.size, matrix, expand))
+
+
+def form_perspective(
+    tensor: LazyTensor, perspective_coeffs: Any, interpolation: Any = "bilinear", fill: Any = None
+) -> Any:
+    return _form_warp(tensor, interpolation, fill) if len(perspective_coeffs) == 8 else None
+
+
+def plan_perspective(
+    row: Any, perspective_coeffs: Any, interpolation: Any = "bilinear", fill: Any = None
+) -> None:
+    if getattr(interpolation, "value", interpolation) != "nearest":
+        raise NoPlace("an interpolated warp of a tensor")
+    row.warp(row.size, perspective_coeffs, "nearest", fill, perspective=True)
+
+
+def form_perspective_v2(
+    tensor: LazyTensor,
+    startpoints: Any,
+    endpoints: Any,
+    interpolation: Any = "bilinear",
+    fill: Any = None,
+    coefficients: Any = None,
+) -> Any:
+    with suppress(ValueError):
+        numbers = v2._perspective_coefficients(startpoints, endpoints, coefficients)
+        return form_perspective(tensor, numbers, interpolation, fill)
+    return None
+
+
+def plan_perspective_v2(
+    row: Any,
+    startpoints: Any,
+    endpoints: Any,
+    interpolation: Any = "bilinear",
+    fill: Any = None,
+    coefficients: Any = None,
+) -> None:
+    numbers = v2._perspective_coefficients(startpoints, endpoints, coefficients)
+    plan_perspective(row, numbers, interpolation, fill)
+
+
+add(
+    _row(_V1, "resize", form_resize, plan_resize),
+    _row(_GEOMETRY, "resize_image", form_resize_v2, plan_resize_v2),
+    _row(_V1, "pad", form_pad, plan_pad),
+    _row(_GEOMETRY, "_pad_with_scalar_fill", form_pad_v2, plan_pad_v2),
+    _row(_GEOMETRY, "_pad_with_vector_fill", form_pad_v2, plan_pad_v2),
+    _row(_GEOMETRY, "center_crop_image", form_center_crop, plan_center_crop),
+    _row(_V1, "affine", form_affine, plan_affine),
+    _row(_GEOMETRY, "affine_image", form_affine_v2, plan_affine_v2),
+    _row(_V1, "rotate", form_rotate, plan_rotate),
+    _row(_GEOMETRY, "rotate_image", form_rotate_v2, plan_rotate_v2),
+    _row(_V1, "perspective", form_perspective, plan_perspective),
+    _row(_GEOMETRY, "perspective_image", form_perspective_v2, plan_perspective_v2),
+)
+
+
+# Numbers, in place or not
+
+
+def form_dtype(tensor: LazyTensor, dtype: torch.dtype = torch.float32) -> Any:
+    return form_dtype_v2(tensor, dtype, True)
+
+
+def form_dtype_v2(
+    tensor: LazyTensor, dtype: torch.dtype = torch.float32, scale: bool = False
+) -> Any:
+    plain = dtype.is_floating_point or (dtype == torch.uint8 and tensor.is_floating_point())
+    return (tensor.sides, dtype) if plain and dtype != tensor.dtype else None
+
+
+def plan_dtype(row: Any, dtype: torch.dtype = torch.float32) -> None:
+    plan_dtype_v2(row, dtype, True)
+
+
+def plan_dtype_v2(row: Any, dtype: torch.dtype = torch.float32, scale: bool = False) -> None:
+    scales = scale and not row.dtype.is_floating_point
+    row.cast(dtype)
+    if scales:
+        row.scale_by(1 / 255)
+
+
+def _normalize(name: str) -> Callable[..., Any]:
+    def note(
+        original: Any, tensor: Any, mean: Any, std: Any, inplace: bool = False
+    ) -> torch.Tensor:
+        numbers = std.flatten().tolist() if isinstance(std, (torch.Tensor, np.ndarray)) else std
+        numbers = numbers if isinstance(numbers, (list, tuple)) else [numbers]
+        plain = all(isinstance(each, (int, float)) and each for each in numbers)
+        if plain and _is_image(tensor) and tensor.is_floating_point():
+            made = _perhaps_in_place(tensor, inplace, name, mean, std)
+            if made is not None:
+                return made
+        return original(tensor, mean, std, inplace)
+
+    return note
+
+
+def _erase(name: str) -> Callable[..., Any]:
+    def note(
+        original: Any, tensor: Any, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False
+    ) -> torch.Tensor:
+        if _is_image(tensor) and not isinstance(v, LazyTensor):
+            made = _perhaps_in_place(tensor, inplace, name, i, j, h, w, v)
+            if made is not None:
+                return made
+        return original(tensor, i, j, h, w, v, inplace)
+
+    return note
+
+
+def _is_image(tensor: Any) -> bool:
+    return isinstance(tensor, LazyTensor) and tensor.waits and len(tensor.sides) == 3
+
+
+def _perhaps_in_place(
+    tensor: LazyTensor, inplace: bool, name: str, *args: Any
+) -> LazyTensor | None:
+    if not inplace:
+        return tensor.then(tensor.sides, tensor.dtype, name, *args)
+    return tensor if tensor.change(name, *args) else None
+
+
+def plan_normalize(row: Any, mean: Any, std: Any) -> None:
+    by = 1 / np.asarray(std, np.float64).ravel()
+    row.scale_by(by.tolist(), (-np.asarray(mean, np.float64).ravel() * by).tolist())
+
+
+add(
+    _row(_V1, "convert_image_dtype", form_dtype, plan_dtype),
+    _row(_MISC, "to_dtype_image", form_dtype_v2, plan_dtype_v2),
+    *[
+        Step(name, None, None, plan_normalize, owner, attribute, _normalize(name))
+        for name, owner, attribute in [
+            ("v1.normalize", _V1, "normalize"),
+            ("v2.normalize_image", _MISC, "normalize_image"),
+        ]
+    ],
+    *[
+        Step(name, None, None, lambda row, *args: row.erase(*args), owner, attribute, _erase(name))
+        for name, owner, attribute in [
+            ("v1.erase", _V1, "erase"),
+            ("v2.erase_image", _AUGMENT, "erase_image"),
+        ]
+    ],
+)
+
+
+# Decoders
+
+_IMAGE = "torchvision.io.image"
+_OPEN = Original("PIL.Image", "open")
+_READ_IMAGE, _DECODE_IMAGE = Original(_IMAGE, "read_image"), Original(_IMAGE, "decode_image")
+
+
+def _decode(
+    original: Any,
+    value: Any,
+    mode: Any = ImageReadMode.UNCHANGED,
+    apply_exif_orientation: Any = False,
+) -> torch.Tensor:
+    """`read_image` and `decode_image`."""
+    if not waits("tensor"):
+        return original(value, mode, apply_exif_orientation)
+    mode = ImageReadMode[mode.upper()] if isinstance(mode, str) else mode
+    known = mode in (ImageReadMode.RGB, ImageReadMode.UNCHANGED, ImageReadMode.GRAY)
+    options = (mode.value, True) if apply_exif_orientation else (mode.value,)
+    found = read_header("torchvision", value, *options) if known else None
+    if found is None:
+        return original(value, mode, apply_exif_orientation)
+
+    recipe, header = found
+    (width, height), channels = recipe.size, len(recipe.mode)
+    if mode != ImageReadMode.UNCHANGED:
+        channels = 3 if mode == ImageReadMode.RGB else 1
+    if apply_exif_orientation and (turn := turn_of(header)):
+        recipe = recipe.then("turned", turn)
+        width, height = (height, width) if turn >= 5 else (width, height)
+    return new_tensor(
+        recipe, (channels, height, width), torch.uint8, (1, width * channels, channels)
+    )
+
+
+def _decode_jpeg(
+    original: Any,
+    input: Any,
+    mode: Any = ImageReadMode.UNCHANGED,
+    device: Any = "cpu",
+    apply_exif_orientation: bool = False,
+) -> Any:
+    is_jpeg = isinstance(input, torch.Tensor) and input[:2].tolist() == [0xFF, 0xD8]
+    if is_jpeg and torch.device(device).type == "cpu":
+        return _decode(
+            lambda value, mode, exif: original(value, mode, device, exif),
+            input,
+            mode,
+            apply_exif_orientation,
+        )
+    return original(input, mode, device, apply_exif_orientation)
+
+
+def read_header(opener: str, value: Any, *options: Any) -> tuple[Recipe, PIL.Image.Image] | None:
+    """A recipe for a path or for encoded bytes in a tensor or array, and Pillow's header of it.
+
+    None: it is no plain picture.
+    """
+    data = None
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        data = np.asarray(value).tobytes()
+    with suppress(Exception), _OPEN(str(value) if data is None else BytesIO(data)) as header:
+        mode = pictures.stored_mode(header)
+        one = getattr(header, "n_frames", 1) == 1
+        if header.format not in ("JPEG", "PNG") or mode not in PLAIN or not one:
+            return None
+        if data is None:
+            source = Source.of_file(opener, str(value), header.fp.fileno(), *options)
+        else:
+            source = Source.of_bytes(opener, data, *options)
+        return Recipe(source, header.size, mode), header
+    return None
+
+
+def turn_of(header: PIL.Image.Image) -> int | None:
+    """How EXIF says that the picture is turned, from 2 to 8; None: it is not."""
+    turn = header.getexif().get(0x0112, 1) if "exif" in header.info else 1
+    return turn if turn in range(2, 9) else None
+
+
+def plan_turned(row: Any, turn: int) -> None:
+    row.transpose({2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}[turn])
+
+
+def _open(path_or_bytes: Any, mode: int, exif: bool = False) -> torch.Tensor:
+    if isinstance(path_or_bytes, str):
+        return _READ_IMAGE(path_or_bytes, ImageReadMode(mode), exif)
+    data = torch.frombuffer(bytearray(path_or_bytes.getvalue()), dtype=torch.uint8)
+    return _DECODE_IMAGE(data, ImageReadMode(mode), exif)
+
+
+OPENERS["torchvision"] = _open
+replace(_IMAGE, "read_image", _decode)
+replace(_IMAGE, "decode_image", _decode)
+replace(_IMAGE, "decode_jpeg", _decode_jpeg)
+replace(_IMAGE, "decode_png", _decode)
+add(Step("turned", lambda value, turn: value, plan=plan_turned))  # the decoder has done it
