@@ -188,10 +188,11 @@ class Row:
             fill: what comes from outside the image: a number, a color, or None for black.
         """
         # after a resize an operation on its result takes less time than a step on the whole image
-        if not perspective and size == self.size and (self.resized or self.operations):
-            if move := _find_move(numbers, self.size):
-                self._operate(move[0], move[1], slot_of(interpolation, 0, _color(fill)))
-                return
+        is_late = bool(self.resized or self.operations) and size == self.size
+        move = _find_move(numbers, size) if is_late and not perspective else None
+        if move:
+            self._operate(move[0], move[1], slot_of(interpolation, 0, _color(fill)))
+            return
         self.step("perspective" if perspective else "affine", interpolation, size, numbers, fill)
 
     def pad(
@@ -237,11 +238,11 @@ class Row:
         if mode == "L" and self.channels == 3:
             if self.operations or self.resized or self.steps or self.is_bgr:
                 raise NoPlace("gray after other steps")
-            self.channels = 1
+            self.channels, self.axes = 1, "HW"
         elif mode == "RGB" and self.channels == 1:
             if self.has_colors:
                 raise NoPlace("three channels of a picture that was made gray")
-            self.channels = 3
+            self.channels, self.axes = 3, "HWC"
 
     def swap_colors(self) -> None:
         """Red becomes blue, and blue red."""
@@ -279,7 +280,7 @@ class Row:
         """A "picture", an "array" or a "tensor", with these axes, or those that it has."""
         self.form = form
         if axes:
-            self.axes = axes.replace("C", "") if self.channels == 1 and form == "array" else axes
+            self.axes = axes.replace("C", "") if self.channels == 1 and form != "tensor" else axes
 
     def permute(self, *dims: int) -> None:
         """Its dimensions in this order."""
@@ -387,19 +388,51 @@ class Row:
 _SWAPPED = str.maketrans("HW", "WH")
 
 
-def read(recipe: Recipe) -> Row:
-    """The row of a recipe.
+class Reading(NamedTuple):
+    """What becomes of a recipe.
 
-    Raises:
-        NoPlace: the plan has no place for it.
+    Attributes:
+        row: None: the plan has no place for it.
+        why: what it has no place for.
+        front: after how many of the notes it still is pixels from 0 to 255 that are cut or resized
+            already. A backend may make these, and the rest is done as noted.
     """
+
+    row: Row | None
+    why: str
+    front: int
+
+
+def read(recipe: Recipe) -> Reading:
+    """Reads a recipe from front to back."""
+    front = 0
+    try:
+        row = _start(recipe)
+        whole = row.region
+        for at, (name, args, options) in enumerate(recipe.notes, 1):
+            _plan(row, name, args, options)
+            if row.scale is None and (row.resized or row.region != whole):
+                front = at
+    except NoPlace as why:
+        return Reading(None, str(why), front)
+    if row.scale is None and row.dtype == torch.uint8:
+        front = 0
+    return Reading(row, "", front)
+
+
+def read_front(recipe: Recipe, count: int) -> Row:
+    """The row of the first notes, for which `read` has found a place."""
     row = _start(recipe)
-    for name, args, options in recipe.notes:
-        step = STEPS.get(name)
-        if step is None or step.plan is None:
-            raise NoPlace(name)
-        step.plan(row, *args, **options)
+    for name, args, options in recipe.notes[:count]:
+        _plan(row, name, args, options)
     return row
+
+
+def _plan(row: Row, name: str, args: Any, options: Any) -> None:
+    step = STEPS.get(name)
+    if step is None or step.plan is None:
+        raise NoPlace(name)
+    step.plan(row, *args, **options)
 
 
 def _start(recipe: Recipe) -> Row:
@@ -410,7 +443,7 @@ def _start(recipe: Recipe) -> Row:
     size = recipe.size[1], recipe.size[0]
     channels = 3 if mode == "RGB" else 1
     if opener == "pillow":
-        row = Row(size, channels, "HWC", "picture")
+        row = Row(size, channels, "HWC" if channels == 3 else "HW", "picture")
     elif opener == "torchvision":
         row = Row(size, 3 if recipe.source.options == (3,) else channels, "CHW", "tensor")
     else:
@@ -457,7 +490,7 @@ def _scaled(scale: Numbers, plus: Numbers, by: Numbers, more: Numbers) -> tuple[
 
 def _find_move(numbers: Any, size: Pair) -> tuple[str, float] | None:
     """The operation that moves pixels as this matrix of an affine warp does, and its magnitude."""
-    a, b, c, d, e, f = numbers[:6]
+    a, b, c, d, _, f = numbers[:6]
     y, x = size[0] / 2, size[1] / 2
     for op, magnitude, matrix in (
         ("ShearX", b, (1, b, 0, 0, 1, 0)),
