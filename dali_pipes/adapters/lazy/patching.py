@@ -110,10 +110,13 @@ class _Patches:
                 return
             in_c = dict(self._functions_of_c())
             for (owner, attribute), bind in _all_patches():
-                if (owner, attribute) in self._met or owner not in sys.modules:
+                if (owner, attribute) in self._met or not self._is_ready(owner):
                     continue
                 self._met.add((owner, attribute))
-                function = original(owner, attribute)
+                try:
+                    function = original(owner, attribute)
+                except AttributeError:
+                    continue  # another version of the library has no such class
                 if isinstance(function, BuiltinFunctionType):
                     in_c[function] = bind(function)
                 elif undo := _replace(owner, attribute, bind(function)):
@@ -124,10 +127,17 @@ class _Patches:
             self._in_c |= new
             _replace_in_modules(new, BuiltinFunctionType)
 
+    def _is_ready(self, owner: str) -> bool:
+        """Whether it is imported, and not being imported by another thread."""
+        spec = getattr(sys.modules.get(owner), "__spec__", None)
+        if owner in self.finder.ran or spec is None:
+            return owner in sys.modules
+        return not getattr(spec, "_initializing", False)
+
     def _functions_of_c(self) -> Iterator[tuple[Any, Any]]:
         for library in _IN_C:
             key = library, ""
-            if key in self._met or library not in sys.modules:
+            if key in self._met or not self._is_ready(library):
                 continue
             self._met.add(key)
             for function in vars(sys.modules[library]).values():
@@ -162,9 +172,11 @@ def _names_of_owners() -> set[str]:
 
 
 def _replace(owner: str, attribute: str, instead: Any) -> Undo | None:
-    """Replaces a function of Python or a property; None: the program has put its own there."""
+    """Replaces a function of Python or a property; None: it is none of the library's."""
     at, name = place(owner, attribute)
     function = found(owner, attribute)
+    if function is None and isinstance(at, ModuleType):
+        return None  # another version of the library has none
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         return _replace_in_class(at, name, instead)
     if function.__module__.partition(".")[0] != owner.partition(".")[0]:
@@ -240,10 +252,12 @@ class _Finder(MetaPathFinder):
 
     Attributes:
         watched: names of modules.
+        ran: those of them that have been imported meanwhile.
     """
 
     def __init__(self, then: Callable[[], None]):
         self.watched: set[str] = set()
+        self.ran: set[str] = set()
         self._then, self._depth = then, threading.local()
 
     def find_spec(
@@ -266,6 +280,7 @@ class _Finder(MetaPathFinder):
         self._depth.value = depth + 1
         try:
             run(module)
+            self.ran.add(module.__name__)
         finally:
             self._depth.value = depth
         if not depth:

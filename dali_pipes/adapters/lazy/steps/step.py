@@ -98,11 +98,23 @@ def add(*steps: Step) -> None:
         if step.name in STEPS:
             raise ValueError(f"two steps are called {step.name}")
         STEPS[step.name] = step
+        if step.on is not None:
+            _claim(step.owner, step.attribute)
 
 
 def replace(owner: str, attribute: str, instead: Any) -> None:
     """Has `instead` called in place of a function, which notes no step of its own."""
     PATCHES.append(Patch(owner, attribute, instead))
+    _claim(owner, attribute)
+
+
+_REPLACED: set[tuple[str, str]] = set()
+
+
+def _claim(owner: str, attribute: str) -> None:
+    if (owner, attribute) in _REPLACED:
+        raise ValueError(f"{owner}.{attribute} is replaced by two rows")
+    _REPLACED.add((owner, attribute))
 
 
 # What functions were
