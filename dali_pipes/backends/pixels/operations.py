@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch.nn.functional import pad
 
+from dali_pipes.backends.pixels.gray import HALF, WEIGHTS, as_array, from_array
 from dali_pipes.backends.pixels.warps import Magnitudes, move
 from dali_pipes.backends.transfer import copy_to
 from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, Codes, Numbers, Slot
@@ -95,6 +97,14 @@ def _apply(images: torch.Tensor, op: str, magnitudes: Magnitudes, slot: Slot) ->
             return _turn_hue(images, magnitudes)
         case "GaussianBlur":
             return _blur(images, slot.kernel_size, magnitudes)
+        case "PillowColor" | "PillowContrast":
+            return _enhance(images, op == "PillowContrast", 1 + magnitudes)
+        case "PillowHue":
+            # Pillow's HSV has 8 bits; without them pixels are 0.4 of 255 off on average
+            is_near = images.is_cuda or images.shape[1] == 1
+            return (
+                _turn_hue(images, magnitudes) if is_near else _turn_pillows_hue(images, magnitudes)
+            )
 
     raise ValueError(op)
 
@@ -133,6 +143,26 @@ def _gray(images: torch.Tensor) -> torch.Tensor:
         return values
     red, green, blue = values.chunk(3, dim=1)
     return red.mul_(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).floor_()
+
+
+def _enhance(images: torch.Tensor, contrast: bool, shares: Magnitudes) -> torch.Tensor:
+    """Pillow's `ImageEnhance`, value for value: Color, or Contrast.
+
+    As its Blend.c: other + share · (image - other) in float32, cut to a whole number.
+    """
+    if images.shape[1] == 1:
+        others = images.to(torch.int32)
+    else:
+        red, green, blue = images.to(torch.int32).chunk(3, dim=1)
+        others = (WEIGHTS[0] * red).add_(green, alpha=WEIGHTS[1]).add_(blue, alpha=WEIGHTS[2])
+        others.add_(HALF).bitwise_right_shift_(16)
+    if contrast:
+        # whole numbers, whose sum is exact in any order
+        total = others.sum((1, 2, 3), keepdim=True, dtype=torch.float64)
+        others = (total / others[0].numel()).add_(0.5).floor_()
+    others = others.to(torch.float32)
+    mixed = images.to(torch.float32).sub_(others).mul_(_each(shares, images.device)).add_(others)
+    return mixed.clamp_(0, 255).to(torch.uint8)
 
 
 def _sharpen(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
@@ -212,6 +242,17 @@ def _turn_hue(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
         # torchvision scales back by 255.999, and truncates
         channel.copy_((value - place.mul_(chroma)).mul_(255.999))
     return out
+
+
+def _turn_pillows_hue(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
+    """torchvision's `adjust_hue` of a PIL image, of a single image on the CPU."""
+    hue, *others = (
+        from_array(images[0].permute(1, 2, 0).contiguous().numpy()).convert("HSV").split()
+    )
+    # it goes around
+    turned = np.asarray(hue) + np.int32(shares[0] * 255).astype(np.uint8)
+    image = Image.merge("HSV", (Image.fromarray(turned), *others)).convert("RGB")
+    return torch.from_numpy(as_array(image).copy()).permute(2, 0, 1).contiguous()[None]
 
 
 def _stretch(images: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,9 @@ OPS = (
     "ShiftY",
     "SolarizeAdd",
     "EqualizeInSteps",
+    "PillowColor",
+    "PillowContrast",
+    "PillowHue",
 )
 MOVES = (*AFFINE, "ShiftX", "ShiftY")  # operations that `affine_matrices` describes
 CODE = {name: code for code, name in enumerate(OPS)}
@@ -99,8 +102,9 @@ class Augmentation:
     ops: Codes  # (N, K) indices into `OPS`
     # (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees,
     # counter-clockwise; Brightness, Color, Contrast and Sharpness: what is added to a factor of 1;
+    # as those of PillowColor and PillowContrast, which take Pillow's gray and round as Pillow does;
     # Posterize: bits that stay; Solarize: the threshold as a share of 255;
-    # Hue: a share of the full circle; GaussianBlur: sigma in pixels; ShiftX, ShiftY: pixels;
+    # Hue, PillowHue: a share of the full circle; GaussianBlur: sigma in pixels; ShiftX, ShiftY: pixels;
     # SolarizeAdd: what is added to values below 128.
     magnitudes: Numbers
     # (N, 4) top, left, height and width of the rectangle set to zero; no height: none. Or, for R

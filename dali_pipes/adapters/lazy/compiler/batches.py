@@ -158,9 +158,8 @@ class Room:
         made = Room()
         made.slots, made.steps = list(self.slots), list(self.steps)
         for row in rows:
-            slots = [each.slot for each in row.operations][
-                _first_slots(row.operations, made.slots) :
-            ]
+            first = _count_first(find_slots, row.operations, made.slots)
+            slots = [each.slot for each in row.operations[first:]]
             if len(made.slots) + len(slots) <= MOST_SLOTS:
                 made.slots += slots
             first = _count_first(find_steps, row.steps, made.steps)

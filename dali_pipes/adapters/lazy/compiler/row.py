@@ -8,6 +8,7 @@ raises `NoPlace` where the plan has none.
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,13 +25,16 @@ Numbers = tuple[float, ...]  # one for each channel
 
 # operations on each pixel by itself: they may be done before or after a crop
 _ONE_BY_ONE = frozenset(
-    {"Brightness", "Color", "Posterize", "Solarize", "SolarizeAdd", "Invert", "Hue"}
+    {
+        *("Brightness", "Color", "Hue", "PillowColor", "PillowHue"),
+        *("Posterize", "Solarize", "SolarizeAdd", "Invert"),
+    }
 )
-# operations to which red and blue are not the same
-_OF_COLORS = frozenset({"Color", "Contrast", "Hue"})
+# operations to which red and blue are not the same, of tensors and of pictures
+_OF_COLORS = {"Color": "PillowColor", "Contrast": "PillowContrast", "Hue": "PillowHue"}
 _FILTERS = ("nearest", "bilinear", "bicubic")
 # Pillow's transpositions that swap rows and columns, as matrices of a warp: of height and width
-_TURNS = {
+_TURNS: dict[int, Callable[[int, int], tuple[int, ...]]] = {
     2: lambda height, width: (0, -1, width, 1, 0, 0),
     4: lambda height, width: (0, 1, 0, -1, 0, height),
     5: lambda height, width: (0, 1, 0, 1, 0, 0),
@@ -134,17 +138,20 @@ class Row:
     def resize(
         self, height: int, width: int, interpolation: str = "bilinear", antialias: bool = True
     ) -> None:
-        """Resizes as Pillow does; without `antialias` as OpenCV's INTER_LINEAR does.
+        """Resizes as Pillow does; without `antialias` as OpenCV's INTER_LINEAR and INTER_CUBIC do.
 
         Args:
             interpolation: "nearest" (Pillow's), "bilinear" or "bicubic".
         """
-        if interpolation not in _FILTERS or not (antialias or interpolation == "bilinear"):
-            raise NoPlace(f"a resize by {interpolation}{'' if antialias else ' of OpenCV'}")
+        if interpolation not in _FILTERS:
+            raise NoPlace(f"a resize by {interpolation}")
         if interpolation == "nearest" and self.channels == 1:
             # a mask may have class numbers, and where two pixels are equally near libraries differ
             raise NoPlace("a resize to the nearest pixels of one channel, as of a mask")
         if (height, width) == self.size:
+            return
+        if not antialias and interpolation != "bilinear":
+            self.step("plain_resize", interpolation, (height, width))
             return
         self._go_before_operations("a resize")
         if self.resized is not None or self.corner is not None:
@@ -226,6 +233,8 @@ class Row:
         """
         if self.is_bgr and op in _OF_COLORS:
             raise NoPlace(f"{op} of blue, green and red")
+        if self.form == "picture":
+            op = _OF_COLORS.get(op, op)
         self._operate(op, magnitude, slot_of("nearest", kernel))
 
     def _operate(self, op: str, magnitude: float, slot: Slot) -> None:
@@ -458,7 +467,9 @@ def _start(recipe: Recipe) -> Row:
 @lru_cache(maxsize=256)
 def slot_of(interpolation: str = "nearest", kernel: int = 0, fill: Color = (0, 0, 0)) -> Slot:
     """A slot for any operation of these options."""
-    return Slot(OPS[1:], interpolation, kernel, fill)
+    # a blur needs a kernel, also where a backend tries all operations of its slots
+    ops = OPS[1:] if kernel else tuple(op for op in OPS[1:] if op != "GaussianBlur")
+    return Slot(ops, interpolation, kernel, fill)
 
 
 def _color(fill: Any) -> Color:
