@@ -87,8 +87,8 @@ class Slot:
     interpolation: str = "nearest"  # of the affine ones, "nearest" or "bilinear"
     kernel_size: int = 0  # of GaussianBlur, in pixels
     # the color of what affine operations have from outside the image. With it they are Pillow's,
-    # which keep its edges sharp, and `interpolation` is "bilinear" or "bicubic". None: black, and
-    # edges blend with it, as torchvision does of tensors.
+    # which keep its edges sharp, and `interpolation` may be "bicubic" too. None: black, and edges
+    # blend with it, as torchvision does of tensors.
     fill: tuple[int, int, int] | None = None
 
 
