@@ -1,6 +1,6 @@
 """A live DataLoader whose pictures wait. The program runs as it is, in its own workers; only the pixels are made elsewhere.
 
-`Image.open` returns a `LazyPicture`, which knows its file, size and mode, and notes what is done to it: `crop`, `resize`, `transpose` and
+`Image.open` returns a picture that knows its file, size and mode, and notes what is done to it: `crop`, `resize`, `transpose` and
 what the libraries do, with the numbers that the program itself has drawn. `to_tensor` returns a `LazyTensor`, `np.array` a `LazyArray`.
 Whatever else looks at the pixels gets the true ones: they are made by the very functions that were noted, and the program goes on as
 ever. So nothing needs to be proved of the program, and nothing is refused. In the training process the pictures of a batch are handed

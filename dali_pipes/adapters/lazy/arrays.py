@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import torch
 
 from dali_pipes.adapters.lazy.cells import Cell, View, Waiting, stands_for
-from dali_pipes.adapters.lazy.pictures import LazyPicture
+from dali_pipes.adapters.lazy.pictures import new_picture, recipe_of
 from dali_pipes.adapters.lazy.recipes import COOKS, Recipe, add_cooks
 from dali_pipes.adapters.lazy.state import STATE, waits
 from dali_pipes.adapters.lazy.tensors import LazyTensor, new_tensor
@@ -225,7 +226,8 @@ def array_of(copies: bool) -> Callable[..., Any]:
 
     def call(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         value = args[0] if args else None
-        lazy = type(value) is LazyPicture or type(value) is LazyArray
+        is_picture = isinstance(value, PIL.Image.Image)
+        lazy = is_picture or type(value) is LazyArray
         if (
             not lazy
             or len(args) > 2
@@ -234,12 +236,13 @@ def array_of(copies: bool) -> Callable[..., Any]:
         ):
             return original(*args, **options)
         dtype, made = options.get("dtype", args[1] if len(args) > 1 else None), value
-        if type(value) is LazyPicture:
-            if not value.is_lazy or value.mode not in ("RGB", "L") or not waits("array"):
+        if is_picture:
+            recipe = recipe_of(value) if value.mode in ("RGB", "L") and waits("array") else None
+            if recipe is None:
                 return original(*args, **options)
             shape = value.size[::-1] + ((3,) if value.mode == "RGB" else ())
             made = new_array(
-                value._recipe.then("array" if copies else "asarray"), shape, writeable=copies
+                recipe.then("array" if copies else "asarray"), shape, writeable=copies
             )
         elif not value.waits:
             return original(value.value(), *args[1:], **options)
@@ -299,7 +302,7 @@ def from_array(original: Callable[..., Any], value: Any, mode: Any = None) -> An
         and value.dtype == np.uint8
     )
     if rgb and mode in (None, "RGB") and waits("picture"):
-        return LazyPicture(value.recipe.then("fromarray"), value.shape[1::-1], "RGB", {})
+        return new_picture(value.recipe.then("fromarray"), value.shape[1::-1], "RGB")
     return original(_true(value), mode)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from dali_pipes.adapters.lazy.cells import Cell, Waiting
-from dali_pipes.adapters.lazy.pictures import LazyPicture
+from dali_pipes.adapters.lazy.pictures import is_lazy, materialize
 from dali_pipes.adapters.lazy.recipes import Recipe
 
 _CLOSED = (
@@ -54,7 +54,7 @@ class Found:
         self.waited, self.sources = len(recipes), len({id(recipe.source) for recipe in recipes})
 
     def _walk(self, value: Any, known: set[int], depth: int = 0) -> None:
-        if isinstance(value, Waiting) or type(value) is LazyPicture:
+        if isinstance(value, Waiting) or is_lazy(value):
             self._things[id(value)] = value
         elif depth < _DEEPEST and not isinstance(value, _CLOSED) and id(value) not in known:
             known.add(id(value))
@@ -71,7 +71,11 @@ class Found:
         if id(value) in made:
             return made[id(value)]
         if id(value) in self._things:
-            made[id(value)] = value.true()
+            if is_lazy(value):
+                materialize(value)
+                made[id(value)] = value
+            else:
+                made[id(value)] = value.true()
         elif isinstance(value, dict):
             made[id(value)] = same = copy.copy(value)
             same.update({key: self._true(each, made) for key, each in value.items()})
@@ -100,5 +104,5 @@ def _parts(value: Any) -> Any:
 def true_pictures(samples: Any) -> Any:
     """Pillow's pictures are made here, by many workers at once."""
     found = Found(samples)
-    found._things = {key: each for key, each in found._things.items() if type(each) is LazyPicture}
+    found._things = {key: each for key, each in found._things.items() if is_lazy(each)}
     return found.true()

@@ -10,8 +10,8 @@ import numpy as np
 
 from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.arrays import _true as true_args
-from dali_pipes.adapters.lazy.pictures import PLAIN, LazyPicture
-from dali_pipes.adapters.lazy.steps.step import Step
+from dali_pipes.adapters.lazy.pictures import is_lazy, note_on_picture
+from dali_pipes.adapters.lazy.steps.step import Method, Step
 from dali_pipes.adapters.lazy.tensors import LazyTensor
 
 Call = Callable[..., Any]
@@ -19,6 +19,8 @@ Call = Callable[..., Any]
 
 def instead_of(step: Step, function: Call) -> Call:
     """What is called in place of `function`: notes the step, or does it truly."""
+    if isinstance(step.on, Method):
+        return step.on
     if not isinstance(step.on, str):
         return partial(step.on, function)  # type: ignore[arg-type]
     note, first = _NOTES[step.on], _first_name(function)
@@ -34,16 +36,6 @@ def instead_of(step: Step, function: Call) -> Call:
 def with_true_arrays(function: Call, *args: Any, **options: Any) -> Any:
     """Calls a function that reads memory."""
     return function(*true_args(args), **true_args(options))
-
-
-def _on_picture(step: Step, function: Call, args: Any, options: Any) -> Any:
-    picture = args[0] if args else None
-    if type(picture) is LazyPicture and picture.is_lazy and picture.mode in PLAIN:
-        form = _form(step, args, options)
-        if form is not None:
-            size, mode, *keeps_info = form
-            return picture.then(size, mode, any(keeps_info), step.name, *args[1:], **options)
-    return function(*args, **options)
 
 
 def _on_tensor(step: Step, function: Call, args: Any, options: Any) -> Any:
@@ -76,10 +68,10 @@ def _form(step: Step, args: Any, options: Any) -> Any:
 
 def _may_wait(value: Any) -> bool:
     kind = type(value)  # `==` would be true of np.ndarray, too
-    return kind is LazyPicture or kind is LazyArray or isinstance(value, LazyTensor)
+    return kind is LazyArray or isinstance(value, LazyTensor) or is_lazy(value)
 
 
-_NOTES = {"picture": _on_picture, "tensor": _on_tensor, "array": _on_array}
+_NOTES = {"picture": note_on_picture, "tensor": _on_tensor, "array": _on_array}
 
 
 def _first_name(function: Any) -> str:

@@ -37,7 +37,7 @@ from dali_pipes.adapters.lazy.steps import (  # noqa: F401  # they fill the tabl
     torchvision_pictures,
     torchvision_tensors,
 )
-from dali_pipes.adapters.lazy.steps.step import PATCHES, STEPS, found, original, place
+from dali_pipes.adapters.lazy.steps.step import PATCHES, STEPS, Method, found, original, place
 
 Undo = Callable[[], None]
 
@@ -155,7 +155,7 @@ def _all_patches() -> Iterator[tuple[tuple[str, str], Callable[[Any], Any]]]:
 
 
 def _bound(instead: Any, function: Any) -> Any:
-    return instead if isinstance(instead, property) else partial(instead, function)
+    return instead if isinstance(instead, (property, Method)) else partial(instead, function)
 
 
 def _names_of_owners() -> set[str]:
@@ -181,6 +181,8 @@ def _replace(owner: str, attribute: str, instead: Any) -> Undo | None:
         return _replace_in_class(at, name, instead)
     if function.__module__.partition(".")[0] != owner.partition(".")[0]:
         return None
+    if isinstance(instead, Method):
+        return _replace_in_class(at, name, instead)
     return _replace_code(function, instead)
 
 
@@ -213,9 +215,11 @@ def _replace_in_class(at: Any, name: str, instead: Any) -> Undo:
     """Puts it at an attribute of a class or module, which may have had none of its own."""
     had, before = name in vars(at), vars(at).get(name)
     new: Any = instead
-    if not isinstance(instead, property):
+    if isinstance(instead, Method):
+        new = instead.make(before)
+    elif not isinstance(instead, property):
         new = _function_like(before, instead)
-    if isinstance(before, property) and not isinstance(instead, property):
+    if isinstance(before, property) and not isinstance(instead, (property, Method)):
         new = property(partial(instead), before.fset, before.fdel, before.__doc__)
     setattr(at, name, new)
     return partial(setattr, at, name, before) if had else partial(delattr, at, name)

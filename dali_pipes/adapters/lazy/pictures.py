@@ -1,331 +1,358 @@
-"""A Pillow image that is decoded when its pixels are looked at.
+"""Pillow's own images, whose pixels wait.
 
-Pillow reads pixels only through `load()` and `im`, so code that is not known here gets the true ones, and all that it does to them in
-place is done to this picture alone. What Pillow's own methods do is noted where the size and mode of the result are known.
+There is no other class: a picture that waits is the very object that Pillow has made, of the class
+that it has ever been, without pixels (`_im` is None) and with a recipe (`_lazy`) in its `__dict__`.
+
+- Until a program asks for pixels nothing is different: `Image.open` has read the header, the file
+  is open, `tell`, `info`, `draft`, `verify` do what they do.
+- `load()`, with which everything begins that wants pixels, closes the file as ever, but notes where
+  it is instead of decoding it. It returns an access to pixels that decodes when it is indexed.
+- What has a row in the table (steps/pillow.py) gives a picture with a longer recipe.
+- `im`, by which Pillow and all others get at pixels, makes them: code that is not known here gets
+  the true ones, and what it does to them in place is done to this picture alone.
 """
 
 import copy
 import io
 import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
-import numpy as np
 import PIL.Image
 import PIL.ImageFile
-import PIL.JpegImagePlugin
-import PIL.PngImagePlugin
-from PIL.Image import Resampling, Transform
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 
 from dali_pipes.adapters.lazy.cells import check
 from dali_pipes.adapters.lazy.looks import blame
-from dali_pipes.adapters.lazy.recipes import Recipe, Source, add_cooks
-from dali_pipes.adapters.lazy.state import STATE, waits
+from dali_pipes.adapters.lazy.recipes import NO_OPTIONS, OPENERS, Note, Recipe, Source, frozen
+from dali_pipes.adapters.lazy.state import PROCESS, STATE, pictures_wait
+from dali_pipes.adapters.lazy.steps.step import STEPS, Method, Step, replace
 
-PLAIN = ("RGB", "L")  # modes without a palette and without transparency
-_FORMATS, _FILTERS = ("JPEG", "PNG"), frozenset(Resampling)
-_WARPS = {Transform.AFFINE: 6, Transform.PERSPECTIVE: 8}  # and how many numbers each takes
+Image = PIL.Image.Image
+Size = tuple[int, int]  # width, height
+Call = Callable[..., Any]
+
+PLAIN = frozenset({"RGB", "L"})  # modes of which steps are noted
+_OPENED = PLAIN | {"RGBA", "LA", "CMYK"}  # modes that wait until they are converted to a plain one
+_EMPTY = vars(Image())
+_COPIES_LISTS = hasattr(Image, "_copy_info")  # of `info`: from Pillow 13 on
 
 
-class LazyPicture(PIL.Image.Image):
+def is_lazy(value: Any) -> bool:
+    """Whether it is a picture whose pixels were noted, and not made yet."""
+    return isinstance(value, Image) and _recipe(value) is not None
+
+
+def _recipe(picture: Any) -> Recipe | None:
+    recipe = picture.__dict__.get("_lazy")
+    return recipe if recipe is not None and picture._im is None else None
+
+
+def recipe_of(picture: Any) -> Recipe | None:
+    """The recipe of a picture that waits, so that a step may be noted; None: it has pixels.
+
+    A picture of which only the header was read is loaded, as by anything that wants its pixels.
     """
+    if not isinstance(picture, Image) or not pictures_wait():
+        return None
+    recipe = _recipe(picture)
+    return _load_later(picture) if recipe is None and _may_wait(picture) else recipe
+
+
+def new_picture(
+    recipe: Recipe, size: Size, mode: str, info: dict[Any, Any] | None = None
+) -> PIL.Image.Image:
+    """What Pillow would return after the last step of a recipe.
+
     Args:
-        info: of Pillow; None: it is not known without decoding.
-        header: the true picture that `Image.open` returned, while nothing was done to it.
-        kind: the class that it would have.
+        info: of the picture before, which is copied as by Pillow; None: it has an empty one.
+    """
+    if not info:
+        info = {}
+    elif _COPIES_LISTS:
+        info = {key: each.copy() if type(each) is list else each for key, each in info.items()}
+    else:
+        info = info.copy()
+    picture = Image.__new__(Image)
+    picture.__dict__ = {**_EMPTY, "_size": size, "_mode": mode, "info": info, "_lazy": recipe}
+    return picture
+
+
+def materialize(picture: PIL.Image.Image) -> None:
+    """Makes the pixels of a picture that waits, because the program looks at them."""
+    recipe = _recipe(picture)
+    if recipe is not None:
+        blame()
+        fill(picture, recipe.make())
+
+
+def fill(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
+    """Gives a picture that waits the pixels of another one, which is of no use any more."""
+    check(made, picture.size, picture.mode)
+    with _LOCKS.pixels:
+        # of two threads that look at once, both get what the first has made
+        if picture._im is None:
+            picture._im = made._im
+            picture.__dict__.pop("_lazy", None)
+
+
+def adopt(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
+    """Makes a picture what another one is, which was made of it, as Pillow does in place."""
+    picture._im, picture._mode, picture._size = made._im, made._mode, made._size
+    picture.__dict__.pop("_lazy", None)
+    if (recipe := _recipe(made)) is not None:
+        picture.__dict__["_lazy"] = recipe
+
+
+# How a step is noted
+
+
+def method(name: str, form: Call) -> Method:
+    """What becomes of a method of `Image` that has a row of this name in the table."""
+
+    def bind(function: Call) -> Call:
+        @wraps(function)
+        def call(self: Any, *args: Any, **options: Any) -> Any:
+            own = self.__dict__
+            recipe = own.get("_lazy")
+            # with `_im` it has pixels; without a recipe its header may have been read
+            waits = own["_im"] is None and (recipe is not None or _may_wait(self))
+            if not waits or own["_mode"] not in PLAIN or not pictures_wait():
+                return function(self, *args, **options)
+            return _note(name, form, function, self, recipe, args, options)
+
+        return call
+
+    return Method(bind)
+
+
+def note_on_picture(step: Step, function: Call, args: Any, options: Any) -> Any:
+    """What a program gets that calls a function whose first argument is a picture."""
+    picture = args[0] if args else None
+    if not isinstance(picture, Image) or picture._mode not in PLAIN or not pictures_wait():
+        return function(*args, **options)
+    recipe = _recipe(picture)
+    if recipe is None and not _may_wait(picture):
+        return function(*args, **options)
+    return _note(step.name, step.form, function, picture, recipe, args[1:], options)
+
+
+def _note(
+    name: str,
+    form: Any,
+    function: Call,
+    picture: Any,
+    recipe: Recipe | None,
+    args: Any,
+    options: dict[str, Any],
+) -> Any:
+    try:
+        found = form(picture, *args, **options)
+    except Exception:  # of arguments that the function will complain of, too
+        found = None
+    if found is not None and recipe is None:
+        recipe = _load_later(picture)
+    if found is None or recipe is None:
+        return function(picture, *args, **options)
+
+    size, mode, keeps_info, noted = found
+    if noted is None:
+        note: Note = (name, frozen(args), frozen(options))
+    else:
+        note = (name, noted, NO_OPTIONS)
+    made = Recipe(recipe.source, recipe.size, recipe.mode, (*recipe.notes, note))
+    return new_picture(made, size, mode, picture.info if keeps_info else None)
+
+
+# How a picture of a file begins to wait
+
+
+def _may_wait(picture: Any) -> bool:
+    """Whether only the header was read of it, and it is one of those that wait."""
+    kind, own = type(picture), picture.__dict__
+    if (kind is not JpegImageFile and kind is not PngImageFile) or own["_im"] is not None:
+        return False
+    fp = own.get("fp")
+    return (
+        len(own["tile"]) == 1
+        and own["_mode"] in _OPENED
+        and fp is not None
+        # a program that has closed its file gets Pillow's error
+        and not getattr(fp, "closed", False)
+        and not own.get("is_animated", False)
+    )
+
+
+def _load_later(picture: Any) -> Recipe | None:
+    """All of `ImageFile.load` but for the pixels; None: they must be read now."""
+    fp, is_jpeg = picture.fp, type(picture) is JpegImageFile
+    source = _source(picture, fp)
+    if source is None:
+        return None
+    recipe = Recipe(source, picture._size, _stored_mode(picture))
+    end = None
+    try:
+        if not is_jpeg:
+            _skip_pixels(picture, fp)
+        elif not picture._exclusive_fp:
+            end = _end_of_jpeg(picture, source, fp)
+    except Exception:  # a broken or unusual file, of which Pillow knows more
+        return None
+
+    # as in the last lines of `ImageFile.load` of Pillow 11 to 13
+    picture.tile, picture.readonly = [], 0
+    if end is not None:
+        fp.seek(end)
+    if picture._exclusive_fp and picture._close_exclusive_fp_after_loading:
+        fp.close()
+    picture.fp = None
+    picture.__dict__["_lazy"] = recipe
+    return recipe
+
+
+def _source(picture: Any, fp: Any) -> Source | None:
+    """Where the encoded picture is; None: it cannot be read once more."""
+    draft = None
+    if picture.decoderconfig:
+        draft = picture._size, picture._mode, picture.tile[0].args, picture.decoderconfig
+    options = picture.format, PIL.ImageFile.LOAD_TRUNCATED_IMAGES, draft
+
+    kind = type(fp)
+    raw = fp.raw if kind is io.BufferedReader else fp
+    if type(raw) is io.FileIO:
+        return Source.of_file("pillow", raw.name, raw.fileno(), *options)
+    if kind is io.BytesIO:
+        return Source.of_bytes("pillow", fp.getvalue(), *options)
+
+    # a member of an archive, a remote file, an object of the program's
+    at = fp.tell()
+    fp.seek(0)
+    data = fp.read()
+    fp.seek(at)
+    return Source.of_bytes("pillow", data, *options) if isinstance(data, bytes) else None
+
+
+def _stored_mode(picture: Any) -> str:
+    """The mode, if what is in the file is just that; else a name for what Pillow makes of it."""
+    stored: str = picture._mode if picture.format == "JPEG" else picture.tile[0].args
+    if "transparency" in picture.info:
+        return f"{stored};transparency"
+    return stored  # such as RGB;16B, of which Pillow takes the upper bytes
+
+
+_END = b"\xff\xd9"
+_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # what is between the pixels is none
+
+
+def _end_of_jpeg(picture: Any, source: Source, fp: Any) -> int:
+    """Where Pillow leaves the file after it has read a JPEG: it reads blocks up to the end marker.
+
+    Raises:
+        ValueError: it has no end.
+    """
+    data, size, block = source.data, source.size, picture.decodermaxblock
+    if size <= block:
+        return size
+    tail = os.pread(fp.fileno(), 2, size - 2) if data is None else data[-2:]
+    if tail == _END and "mp" not in picture.info:  # which says that another picture follows
+        return size
+    end = _find_end(os.pread(fp.fileno(), size, 0) if data is None else data)
+    return min(size, -(-end // block) * block)
+
+
+def _find_end(data: bytes) -> int:
+    at = 2
+    while found := _MARKER.search(data, at):
+        at = found.end()
+        if data[at - 1] == _END[1]:
+            return at
+        at += int.from_bytes(data[at : at + 2], "big")
+    raise ValueError("a JPEG without an end")
+
+
+def _skip_pixels(picture: Any, fp: Any) -> None:
+    """Reads what a PNG has to say after its pixels: texts, EXIF."""
+    length = picture._PngImageFile__prepare_idat
+    fp.seek(picture.tile[0].offset)
+    while True:
+        fp.seek(length, os.SEEK_CUR)
+        fp.read(4)  # the checksum
+        kind, at, length = picture.png.read()
+        if kind not in (b"IDAT", b"DDAT"):
+            picture.png.push(kind, at, length)
+            break
+    picture._PngImageFile__idat = 0
+    picture.load_end()
+
+
+# How a picture of a file is read again
+
+
+def _decode(file: Any, kind: str, is_lenient: bool, draft: Any) -> PIL.Image.Image:
+    """The opener "pillow", without the checks of sizes that `Image.open` has made.
+
+    Args:
+        file: a path, or a file in memory.
+        kind: its format.
+        is_lenient: whether truncated files are right, as `ImageFile.LOAD_TRUNCATED_IMAGES` was.
+        draft: size, mode and what the decoder gets, of a JPEG after `draft()`; None: without it.
+    """
+    picture: Any = PIL.Image.OPEN[kind][0](file, None)
+    if draft is not None:
+        picture._size, picture._mode, args, picture.decoderconfig = draft
+        extents = (0, 0, *picture._size)
+        picture.tile = [picture.tile[0]._replace(extents=extents, args=args)]
+    with _lenient(is_lenient):
+        picture.load()
+    return picture
+
+
+@contextmanager
+def _lenient(on: bool) -> Iterator[None]:
+    """In it truncated files are right, or not."""
+    if PIL.ImageFile.LOAD_TRUNCATED_IMAGES == on:
+        yield
+        return
+    with _LOCKS.flag:
+        before, PIL.ImageFile.LOAD_TRUNCATED_IMAGES = PIL.ImageFile.LOAD_TRUNCATED_IMAGES, on
+        try:
+            yield
+        finally:
+            PIL.ImageFile.LOAD_TRUNCATED_IMAGES = before
+
+
+class _Locks:
+    """
+    Attributes:
+        pixels: for who gives a picture its pixels.
+        flag: for who changes `LOAD_TRUNCATED_IMAGES`.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        size: tuple[int, int],
-        mode: str,
-        info: dict[Any, Any] | None,
-        header: PIL.ImageFile.ImageFile | None = None,
-        kind: type = PIL.Image.Image,
-    ):
-        self._info, self._header, self._kind, self._loaded = info, header, kind, False
-        super().__init__()
-        self._recipe, self._size, self._mode, self._info = recipe, size, mode, info
-        if header is not None:
-            self.palette, self.readonly = header.palette, header.readonly
-        self.format, self.format_description = kind.format, kind.format_description
+    def __init__(self) -> None:
+        self.make()
+        os.register_at_fork(after_in_child=self.make)  # another thread may have held one
 
-    # what it says of itself
+    def make(self) -> None:
+        self.pixels, self.flag = threading.Lock(), threading.Lock()
 
-    @property
-    def __class__(self) -> type:
-        return self._kind
 
-    @property
-    def is_lazy(self) -> bool:
-        """Whether what is done to it may be noted: its pixels can be read, and were not."""
-        if self._im is not None or not waits("picture"):
-            return False
-        return (
-            self._header is None
-            or self._loaded
-            or (self._header.fp is not None and not self._header.fp.closed)
-        )
+_LOCKS = _Locks()
 
-    @property
-    def info(self) -> dict[Any, Any]:
-        if self._info is None or (self._late_info and self._loaded):
-            self.im  # noqa: B018
-        return self._info
 
-    @info.setter
-    def info(self, value: dict[Any, Any]) -> None:
-        self._info = value
-
-    @property
-    def _late_info(self) -> bool:
-        """Whether a file may have more to say after its pixels."""
-        return self._im is None and self._kind is PIL.PngImagePlugin.PngImageFile
-
-    def getexif(self) -> PIL.Image.Exif:
-        if self._late_info and "exif" not in self._info:
-            self.im  # noqa: B018
-        return super().getexif()
-
-    def __getattr__(self, name: str) -> Any:
-        """What only pictures of a file have, such as `text`."""
-        header = self.__dict__.get("_header")
-        if name.startswith("__") or header is None:
-            raise AttributeError(f"{self.__dict__.get('_kind')} object has no attribute {name!r}")
-        if self._loaded and header._im is None:
-            header = self._header = self._recipe.make()
-            header.load()
-        return getattr(header, name)
-
-    def verify(self) -> None:
-        if self._header is not None and self._im is None:
-            self._header.verify()
-
-    # its pixels
-
-    @property
-    def im(self) -> Any:
-        if self._im is None:
-            blame()
-            made = self._recipe.make() if self._header is None or self._loaded else self._header
-            made.load()
-            check(made, self._size, self._mode)
-            if self._info is None or self._late_info:
-                self._info = made.info
-            self._im, self._mode, self._size = made.im, made.mode, made.size
-            self.palette, self.readonly = made.palette, 0
-        return PIL.Image.Image.im.fget(self)
-
-    @im.setter
-    def im(self, value: Any) -> None:
-        self._im = value
-
-    def load(self) -> Any:
-        """An access to pixels, with which nothing is decoded yet."""
-        if self.is_lazy and self._mode != "P":
-            if self._header is not None and not self._loaded:
-                self._header.__exit__()  # as Pillow does once it has the pixels
-            self._loaded = True
-            return _Pixels(self)
-        self.im  # noqa: B018
-        return super().load()
-
-    def close(self) -> None:
-        if self._header is not None:
-            self._header.close()
-        super().close()
-
-    def __exit__(self, *args: object) -> None:
-        if self._header is not None:
-            self._header.__exit__(*args)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        if self._im is not None or not STATE.sends:
-            return self.true().__reduce_ex__(protocol)
-        return (
-            LazyPicture,
-            (self._recipe, self._size, self._mode, self._info, None, self._kind),
-            _rest(self),
-        )
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> PIL.Image.Image:
-        if not self.is_lazy or self._mode == "P":
-            return memo.setdefault(id(self), copy.deepcopy(self.true(), memo))
-        made = LazyPicture(self._recipe, self._size, self._mode, self._known_info, None, self._kind)
-        vars(made).update(copy.deepcopy(_rest(self), memo))
-        return memo.setdefault(id(self), made)
-
-    def __copy__(self) -> PIL.Image.Image:
-        return self.__deepcopy__({})
-
-    def true(self) -> PIL.Image.Image:
-        """The picture that a program without this would have."""
-        if self._im is None:
-            made = self._recipe.make()
-            made.load()
-        else:
-            made = PIL.Image.Image() if self._header is None else self._header
-            made._im, made._mode, made._size, made.palette = (
-                self._im,
-                self._mode,
-                self._size,
-                self.palette,
-            )
-        made.info = made.info if self._info is None else self._info
-        vars(made).update(_rest(self))
-        return made
-
-    # what Pillow does with it
-
-    def then(
-        self,
-        size: tuple[int, int],
-        mode: str,
-        keeps_info: bool,
-        name: str,
-        /,
-        *args: Any,
-        **options: Any,
-    ) -> "LazyPicture":
-        """The picture after one step more; it keeps the info, or has an empty one."""
-        info = (
-            None if "transparency" in (self._info or ()) else self._known_info if keeps_info else {}
-        )
-        return LazyPicture(self._recipe.then(name, *args, **options), size, mode, info)
-
-    @property
-    def _known_info(self) -> dict[Any, Any] | None:
-        """A copy of it for another picture."""
-        return None if self._info is None or self._late_info else self._copy_info()
-
-    def copy(self) -> PIL.Image.Image:
-        if self.is_lazy and self._mode != "P":
-            return LazyPicture(self._recipe, self._size, self._mode, self._known_info)
-        return super().copy()
-
-    def draft(self, mode: str | None, size: Any) -> Any:
-        if self._header is None or self._im is not None:
-            return None
-        found = self._header.draft(mode, size)
-        if found is not None:
-            self._recipe = self._recipe.then("draft", mode, size)
-            self._size, self._mode = self._header.size, self._header.mode
-        return found
-
-    def convert(self, mode: str | None = None, *args: Any, **options: Any) -> PIL.Image.Image:
-        if self.is_lazy and not args and not options:
-            if self._mode in PLAIN and mode in (None, self._mode):
-                return self.copy()
-            if (
-                mode in PLAIN and self._mode != "P"
-            ):  # of a palette it may warn, which a program may hear
-                return self.then(self._size, mode, True, "convert", mode)
-        return super().convert(mode, *args, **options)
-
-    def crop(self, box: Any = None) -> PIL.Image.Image:
-        if self.is_lazy and box is not None and self._mode in PLAIN:
-            left, top, right, bottom = (int(round(each)) for each in box)
-            if left < right and top < bottom and (right - left) * (bottom - top) < 2**26:
-                return self.then(
-                    (right - left, bottom - top),
-                    self._mode,
-                    True,
-                    "crop",
-                    (left, top, right, bottom),
-                )
-        return super().crop(box)
-
-    def resize(
-        self, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None
-    ) -> PIL.Image.Image:
-        plain = (
-            self.is_lazy
-            and self._mode in PLAIN
-            and all(isinstance(each, (int, np.integer)) and each > 0 for each in size)
-        )
-        inside = box is None or (
-            0 <= box[0] < box[2] <= self.width and 0 <= box[1] < box[3] <= self.height
-        )
-        if (
-            plain
-            and inside
-            and (resample is None or resample in _FILTERS)
-            and (reducing_gap or 1) >= 1
-        ):
-            size, resample = (
-                tuple(map(int, size)),
-                int(Resampling.BICUBIC if resample is None else resample),
-            )
-            return self.then(size, self._mode, True, "resize", size, resample, box, reducing_gap)
-        return super().resize(size, resample, box, reducing_gap)
-
-    def transpose(self, method: Any) -> PIL.Image.Image:
-        if self.is_lazy and self._mode in PLAIN and method in range(7):
-            size = self._size[::-1] if method in (2, 4, 5, 6) else self._size
-            return self.then(size, self._mode, True, "transpose", int(method))
-        return super().transpose(method)
-
-    def transform(
-        self,
-        size: Any,
-        method: Any,
-        data: Any = None,
-        resample: Any = 0,
-        fill: int = 1,
-        fillcolor: Any = None,
-    ) -> PIL.Image.Image:
-        if (
-            self.is_lazy
-            and self._mode in PLAIN
-            and method in _WARPS
-            and data is not None
-            and resample in (0, 2, 3)
-        ):
-            numbers = tuple(map(float, data[: _WARPS[method]]))
-            return self.then(
-                tuple(size),
-                self._mode,
-                True,
-                "transform",
-                tuple(size),
-                int(method),
-                numbers,
-                int(resample),
-                fill,
-                fillcolor,
-            )
-        return super().transform(size, method, data, resample, fill, fillcolor)
-
-    def point(self, lut: Any, mode: str | None = None) -> PIL.Image.Image:
-        if (
-            self.is_lazy
-            and self._mode in PLAIN
-            and mode is None
-            and not isinstance(lut, PIL.Image.ImagePointHandler)
-        ):
-            bands = len(self._mode)
-            table = [lut(value) for value in range(256)] * bands if callable(lut) else list(lut)
-            table = [round(value) for value in table]
-            if len(table) == 256 * bands and 0 <= min(table) and max(table) <= 255:
-                return self.then(self._size, self._mode, True, "point", bytes(table))
-            return super().point(table)
-        return super().point(lut, mode)
-
-    def filter(self, filter: Any) -> PIL.Image.Image:
-        own = (filter if isinstance(filter, type) else type(filter)).__module__ == "PIL.ImageFilter"
-        if self.is_lazy and self._mode in PLAIN and own:
-            made = filter() if isinstance(filter, type) else copy.deepcopy(filter)
-            return self.then(self._size, self._mode, True, "filter", made)
-        return super().filter(filter)
+# What is replaced in Pillow's classes
 
 
 class _Pixels:
-    """What `load()` returns: indexing it decodes."""
+    """What `load()` returns: indexing it makes the pixels."""
 
-    def __init__(self, picture: LazyPicture):
+    __slots__ = ("_picture",)
+
+    def __init__(self, picture: PIL.Image.Image):
         self._picture = picture
 
     def __getitem__(self, at: Any) -> Any:
@@ -335,82 +362,109 @@ class _Pixels:
         self._access()[at] = value
 
     def _access(self) -> Any:
-        self._picture.im  # noqa: B018
+        materialize(self._picture)
         return self._picture.load()
 
 
-def _rest(picture: LazyPicture) -> dict[str, Any]:
-    """What a program has set on a picture, and the name of its file."""
-    own = {name: value for name, value in vars(picture).items() if name not in _OWN}
-    header = picture._header
-    return own | (
-        {"filename": header.filename} if header is not None and "filename" not in own else {}
-    )
+def _get_im(function: Any) -> property:
+    """`Image.im`"""
+    get = function.fget
+
+    def im(self: Any) -> Any:
+        if self._im is None:
+            materialize(self)
+        return get(self)
+
+    return property(im, function.fset, function.fdel, function.__doc__)
 
 
-def _draft(picture: Any, mode: str | None, size: Any) -> Any:
-    picture.draft(mode, size)
-    return picture
+def _load(function: Call) -> Call:
+    """`Image.load`"""
+
+    @wraps(function)
+    def load(self: Any) -> Any:
+        if _recipe(self) is not None:
+            if pictures_wait():
+                return _Pixels(self)
+            materialize(self)
+        return function(self)
+
+    return load
 
 
-add_cooks(
-    draft=_draft,
-    convert=PIL.Image.Image.convert,
-    crop=PIL.Image.Image.crop,
-    resize=PIL.Image.Image.resize,
-    transpose=PIL.Image.Image.transpose,
-    transform=PIL.Image.Image.transform,
-    point=lambda picture, table: picture.point(list(table)),
-    filter=PIL.Image.Image.filter,
-)
+def _load_file(function: Call) -> Call:
+    """`ImageFile.load`"""
+
+    @wraps(function)
+    def load(self: Any) -> Any:
+        if self.tile and pictures_wait():
+            if not _may_wait(self):
+                PROCESS.opened += self._im is None
+            elif _load_later(self) is not None:
+                return _Pixels(self)
+        elif _recipe(self) is not None:
+            return Image.load(self)
+        return function(self)
+
+    return load
 
 
-def opened(original: Any, fp: Any, mode: Any = "r", formats: Any = None) -> PIL.Image.Image:
-    """`Image.open`: the header is read as ever, so that a broken one raises as ever."""
-    picture = original(fp, mode, formats)
-    if (
-        not waits("picture")
-        or picture.format not in _FORMATS
-        or getattr(picture, "n_frames", 1) > 1
-    ):
-        return picture
-    source = _source(fp, picture)
-    if source is None:
-        return picture
-    recipe = Recipe(source, picture.size, stored_mode(picture))
-    return LazyPicture(recipe, picture.size, picture.mode, picture.info, picture, type(picture))
+def _copy(function: Call) -> Call:
+    """`Image.copy`"""
+
+    @wraps(function)
+    def copy(self: Any) -> Any:
+        recipe = recipe_of(self)
+        if recipe is None:
+            return function(self)
+        return new_picture(recipe, self._size, self._mode, self.info)
+
+    return copy
 
 
-def stored_mode(picture: PIL.ImageFile.ImageFile) -> str:
-    """The mode, or what is in a file of which Pillow makes another one, such as RGB;16B."""
-    stored = picture.tile[0].args if picture.format == "PNG" else picture.mode
-    return picture.mode if stored == picture.mode else str(stored)
+def _reduce(_: Any, picture: Any, protocol: Any) -> Any:
+    """Pickles a picture that waits as it is, if it is sent; others get pixels."""
+    recipe = _recipe(picture)
+    if recipe is None or not STATE.sends:
+        return object.__reduce_ex__(picture, protocol)
+    return _rebuild, (type(picture), _state(picture), picture._size, recipe)
 
 
-def _source(fp: Any, picture: PIL.ImageFile.ImageFile) -> Source | None:
-    if isinstance(fp, (str, bytes, os.PathLike)):
-        return Source.of_file("pillow", fp, picture.fp.fileno())
-    if (
-        isinstance(fp, io.BufferedReader)
-        and isinstance(fp.raw, io.FileIO)
-        and isinstance(fp.name, (str, bytes))
-    ):
-        if os.path.exists(fp.name) and os.path.samestat(os.fstat(fp.fileno()), os.stat(fp.name)):
-            return Source.of_file("pillow", fp.name, fp.fileno())
-    if isinstance(fp, io.BytesIO):
-        return Source.of_bytes("pillow", fp.getvalue())
-    if not picture._exclusive_fp and hasattr(
-        fp, "seek"
-    ):  # whatever else can be read: a member of an archive, a remote file
-        at = fp.tell()
-        fp.seek(0)
-        data = fp.read()
-        fp.seek(at)
-        return Source.of_bytes("pillow", data) if isinstance(data, bytes) else None
-    return None
+def _deepcopy(_: Any, picture: Any, memo: dict[int, Any]) -> Any:
+    recipe = recipe_of(picture)
+    if recipe is not None:
+        made = _rebuild(type(picture), copy.deepcopy(_state(picture), memo), picture._size, recipe)
+    else:
+        make, args, state, *_ = object.__reduce_ex__(picture, 4)
+        made = make(*args)
+        made.__setstate__(copy.deepcopy(state, memo))
+    return memo.setdefault(id(picture), made)
 
 
-_OWN = set(vars(LazyPicture(Recipe(None, (1, 1), "L"), (1, 1), "L", {}))) - {
-    "format",
-    "format_description",
-}
+def _state(picture: Any) -> Any:
+    """What Pillow keeps of a picture in a pickle: here of one like it, of one pixel."""
+    small = type(picture).__new__(type(picture))
+    small.__dict__ = {**picture.__dict__, "_size": (1, 1)}
+    small.__dict__.pop("_lazy")
+    small._im = PIL.Image.core.new(picture._mode, (1, 1))
+    return small.__getstate__()
+
+
+def _rebuild(kind: Any, state: Any, size: Size, recipe: Recipe) -> Any:
+    made = kind.__new__(kind)
+    made.__setstate__(state)
+    made._im, made._size = None, size
+    made.__dict__["_lazy"] = recipe
+    return made
+
+
+OPENERS["pillow"] = _decode
+# Pillow before 11.0 has no such property; there nothing waits
+if isinstance(vars(Image).get("im"), property):
+    replace("PIL.Image", "Image.im", Method(_get_im))
+    replace("PIL.Image", "Image.load", Method(_load))
+    replace("PIL.ImageFile", "ImageFile.load", Method(_load_file))
+    replace("PIL.Image", "Image.copy", Method(_copy))
+    replace("PIL.Image", "Image.__copy__", Method(_copy))
+    replace("PIL.Image", "Image.__reduce_ex__", _reduce)
+    replace("PIL.Image", "Image.__deepcopy__", _deepcopy)

@@ -64,8 +64,8 @@ class Source(NamedTuple):
         """
         PROCESS.opened += 1
         found = os.fstat(descriptor)
-        is_young = time.time() - found.st_mtime < JUST_WRITTEN
-        if is_young or not stat.S_ISREG(found.st_mode) or not _is_at(path, found):
+        is_path = isinstance(path, (str, bytes, os.PathLike))
+        if not is_path or not stat.S_ISREG(found.st_mode) or _is_young(found.st_mtime):
             return cls(opener, options, None, os.pread(descriptor, found.st_size, 0), None)
         name = os.fsdecode(path)
         absolute = name if name.startswith("/") else os.path.join(os.getcwd(), name)
@@ -102,15 +102,14 @@ def _stamp(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _is_at(path: Any, found: os.stat_result) -> bool:
-    """Whether the file is still there: it may have been removed or replaced after it was opened."""
-    if not isinstance(path, (str, bytes, os.PathLike)):
-        return False
-    try:
-        there = os.stat(path)
-    except OSError:
-        return False
-    return there.st_ino == found.st_ino and there.st_dev == found.st_dev
+def _is_young(written: float) -> bool:
+    """Whether a file was written just now. Asking the time takes as long as all the rest."""
+    if written > _NOW[0] - JUST_WRITTEN:
+        _NOW[0] = time.time()
+    return written > _NOW[0] - JUST_WRITTEN
+
+
+_NOW = [time.time()]  # or some time before
 
 
 class Recipe(NamedTuple):
@@ -126,7 +125,7 @@ class Recipe(NamedTuple):
     notes: tuple[Note, ...] = ()
 
     def then(self, name: str, /, *args: Any, **options: Any) -> "Recipe":
-        note = (name, frozen(args), frozen(options) if options else _NO_OPTIONS)
+        note = (name, frozen(args), frozen(options))
         return Recipe(self.source, self.size, self.mode, (*self.notes, note))
 
     def make(self) -> Any:
@@ -158,8 +157,8 @@ def _plain_modes() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
+NO_OPTIONS: dict[str, Any] = {}
 _FIXED = frozenset({int, float, bool, str, bytes, type(None), torch.dtype})
-_NO_OPTIONS: dict[str, Any] = {}
 
 
 def frozen(value: Any) -> Any:
@@ -174,6 +173,8 @@ def frozen(value: Any) -> Any:
         return tuple(value)  # a tuple is not copied
     if isinstance(value, int):
         return int(value)  # of an IntEnum, which would be pickled by its name
+    if kind is dict and not value:
+        return NO_OPTIONS
     if isinstance(value, dict):
         return {key: frozen(each) for key, each in value.items()}
     if isinstance(value, torch.Tensor):

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import PIL.Image
 import torch
 
 
@@ -60,12 +61,24 @@ class _Process:
 STATE, PROCESS = _State(), _Process()
 
 
+# a picture needs its pixels only for this property, from Pillow 11.0 on; before, none waits
+_KNOWS_PILLOW = isinstance(vars(PIL.Image.Image).get("im"), property)
+
+
+def pictures_wait() -> bool:
+    """`waits("picture")`, of which each method of a picture asks."""
+    on = PROCESS.waits if STATE.waits is None else STATE.waits
+    return on and _KNOWS_PILLOW and "picture" not in PROCESS.off
+
+
 def waits(kind: str) -> bool:
     """Whether something of this kind waits, here and now.
 
-    Nothing does where PyTorch's modes change what its functions do: they may be others where the
-    pixels are made.
+    No tensor and no array does where PyTorch's modes change what its functions do: they may be
+    others where the pixels are made.
     """
+    if kind == "picture":
+        return pictures_wait()
     on = PROCESS.waits if STATE.waits is None else STATE.waits
     return (
         on
