@@ -42,7 +42,8 @@ class Kind(NamedTuple):
 
     Attributes:
         shape: height and width of the result.
-        channels: 1 or 3.
+        channels: 1 or 3, of what a backend makes.
+        takes_first: as of `Row`; then there is one channel in the end.
         axes, form, dtype, is_bgr: as of `Row`.
         scale, plus: as of `Row`, of red, green and blue; None: pixels stay whole numbers.
         interpolation, antialias: of the resize; "": there is none.
@@ -51,6 +52,7 @@ class Kind(NamedTuple):
 
     shape: Pair
     channels: int
+    takes_first: bool
     axes: str
     form: str
     dtype: torch.dtype
@@ -70,12 +72,14 @@ def kind_of(row: Row) -> Kind:
     Raises:
         NoPlace: no backend has the numbers by which its values are scaled.
     """
+    channels = 3 if row.takes_first else row.channels
     scale, plus = _NO_NUMBERS
     if row.scale is not None:
-        scale, plus = _numbers(row.scale, row.plus, row.channels, row.is_bgr)
+        scale, plus = _numbers(row.scale, row.plus, channels, row.is_bgr)
     return Kind(
         row.size,
-        row.channels,
+        channels,
+        row.takes_first,
         row.axes,
         row.form,
         row.dtype,
@@ -326,6 +330,8 @@ def finish(images: torch.Tensor, kind: Kind, rows: Sequence[Row]) -> torch.Tenso
     """
     if images.dtype != kind.dtype:
         images = images.to(kind.dtype)
+    if kind.takes_first:
+        images = images[:, :1]
     if kind.is_bgr:
         images = images.flip(1)
     for image, row in zip(images, rows, strict=True):

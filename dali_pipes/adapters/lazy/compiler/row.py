@@ -17,7 +17,7 @@ import torch
 
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.steps.step import STEPS, NoPlace
-from dali_pipes.plan.augment.operations import MOVES, OPS, Slot
+from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, Slot, affine_matrices
 
 Pair = tuple[int, int]  # height, width
 Color = tuple[int, int, int]
@@ -83,13 +83,15 @@ class Row:
         scale, plus: a value is scale × pixel / 255 + plus, for each channel; None: pixels are whole
             numbers still.
         is_bgr: whether channels are blue, green and red.
+        has_colors: whether they are not gray in the file.
+        takes_first: whether its one channel is the first of three equal ones.
         erased: rectangles that get a value: top, left, height, width, value.
     """
 
     __slots__ = (
         "antialias", "axes", "channels", "corner", "dtype", "erased", "form", "has_colors",
         "interpolation", "is_bgr", "mirrored", "operations", "plus", "region", "resized", "scale",
-        "size", "source", "steps",
+        "size", "source", "steps", "takes_first",
     )  # fmt: skip
 
     def __init__(self, source: Pair, channels: int, axes: str, form: str):
@@ -104,7 +106,7 @@ class Row:
         self.operations: list[Operation] = []
         self.scale: Numbers | None = None
         self.plus: Numbers = (0.0, 0.0, 0.0)
-        self.is_bgr, self.has_colors = False, True
+        self.is_bgr, self.has_colors, self.takes_first = False, True, False
         self.erased: list[tuple[int, int, int, int, Any]] = []
         self.dtype = torch.uint8
 
@@ -219,7 +221,7 @@ class Row:
         mode: str = "constant",
     ) -> None:
         """A step on the whole image, as of `DrawnStep`."""
-        self._go_before_operations(kind, never=True)
+        self._go_before_operations(kind)
         self._put_into_steps()
         self._append(kind, interpolation, size, numbers, _color(fill), mode)
 
@@ -244,13 +246,22 @@ class Row:
 
     def convert(self, mode: str) -> None:
         """As Pillow's `convert`, from and to RGB and L."""
+        is_early = not (self.operations or self.resized or self.steps)
         if mode == "L" and self.channels == 3:
-            if self.operations or self.resized or self.steps or self.is_bgr:
-                raise NoPlace("gray after other steps")
-            self.channels, self.axes = 1, "HW"
+            if self.is_bgr:
+                raise NoPlace("gray of blue, green and red")
+            if not is_early:
+                # it stays three equal channels, of which the first is taken in the end
+                self._operate("PillowColor", -1.0, slot_of())
+                self.takes_first = True
+            self.channels, self.axes = 1, self.axes.replace("C", "")
         elif mode == "RGB" and self.channels == 1:
-            if self.has_colors:
-                raise NoPlace("three channels of a picture that was made gray")
+            if self.takes_first:
+                self.takes_first = False
+            elif self.has_colors:
+                if not is_early:
+                    raise NoPlace("three channels of a picture that was made gray")
+                self._operate("PillowColor", -1.0, slot_of())
             self.channels, self.axes = 3, "HWC"
 
     def swap_colors(self) -> None:
@@ -264,15 +275,17 @@ class Row:
 
     def scale_by(self, by: Any, plus: Any = 0.0) -> None:
         """Each value becomes value × by + plus; both are numbers, or have one for each channel."""
-        by, plus = _three(by), _three(plus)
-        self.scale, self.plus = _scaled(self.scale or (255.0,) * 3, self.plus, by, plus)
         if self.erased:
             raise NoPlace("arithmetic after rectangles were erased")
+        by, plus = _three(by), _three(plus)
+        self.scale, self.plus = _scaled(self.scale or (255.0,) * 3, self.plus, by, plus)
 
     def cast(self, dtype: torch.dtype) -> None:
         """Casts, without scaling."""
         if dtype == self.dtype:
             return
+        if self.erased:
+            raise NoPlace("another dtype after rectangles were erased")
         if self.scale is not None and not dtype.is_floating_point:
             raise NoPlace("whole numbers of numbers that are none")
         if dtype.is_floating_point and self.scale is None:
@@ -332,9 +345,7 @@ class Row:
 
     # how it fits together
 
-    def _go_before_operations(
-        self, what: str, stays_inside: bool = False, never: bool = False
-    ) -> None:
+    def _go_before_operations(self, what: str, stays_inside: bool = False) -> None:
         """Makes room for geometry, which comes before operations and numbers."""
         if self.erased:
             raise NoPlace(f"{what} after rectangles were erased")
@@ -345,7 +356,20 @@ class Row:
         ops = {each.op for each in self.operations}
         if stays_inside and ops <= _ONE_BY_ONE:
             return
+        if ops <= set(MOVES):
+            self._put_moves_into_steps()
+            return
         raise NoPlace(f"{what} after {', '.join(sorted(ops))}")
+
+    def _put_moves_into_steps(self) -> None:
+        moves, self.operations = self.operations, []
+        self._put_into_steps()
+        for op, magnitude, slot in moves:
+            (matrix,) = affine_matrices(
+                np.array([CODE[op]], np.int8), np.array([magnitude]), self.size
+            )
+            fill = slot.fill or (0, 0, 0)
+            self._append("affine", slot.interpolation, self.size, matrix.ravel(), fill, "constant")
 
     def _mirror_moves(self, axis: int) -> None:
         """Changes moves so that they come after a flip and not before it."""
