@@ -91,6 +91,14 @@ def materialize(picture: PIL.Image.Image) -> None:
         fill(picture, recipe.make())
 
 
+def finish(picture: PIL.Image.Image) -> PIL.Image.Image:
+    """Makes its pixels because its batch is ready, and not because the program looks at them."""
+    recipe = _recipe(picture)
+    if recipe is not None:
+        fill(picture, recipe.make())
+    return picture
+
+
 def fill(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
     """Gives a picture that waits the pixels of another one, which is of no use any more."""
     check(made, picture.size, picture.mode)
@@ -194,7 +202,7 @@ def _load_later(picture: Any) -> Recipe | None:
     source = _source(picture, fp)
     if source is None:
         return None
-    recipe = Recipe(source, picture._size, _stored_mode(picture))
+    recipe = Recipe(source, picture._size, stored_mode(picture))
     end = None
     try:
         if not is_jpeg:
@@ -237,7 +245,7 @@ def _source(picture: Any, fp: Any) -> Source | None:
     return Source.of_bytes("pillow", data, *options) if isinstance(data, bytes) else None
 
 
-def _stored_mode(picture: Any) -> str:
+def stored_mode(picture: Any) -> str:
     """The mode, if what is in the file is just that; else a name for what Pillow makes of it."""
     stored: str = picture._mode if picture.format == "JPEG" else picture.tile[0].args
     if "transparency" in picture.info:
