@@ -1,40 +1,48 @@
 """Arrays of pictures that are made when they are looked at.
 
-A `LazyArray` only says that it is a np.ndarray: a subclass would have memory, and C code would read what is not there yet. It has a
-stand-in, an array of the same shape, type and strides whose values nobody reads, on which NumPy itself finds out what a view of it looks
-like. C code that wants a true array gets one from `__array__`, or complains of its type.
+A `LazyArray` only says that it is a np.ndarray: a true one has memory, which code of C reads without
+asking. It has a stand-in, an array of the same shape, dtype and strides whose values nobody reads, on
+which NumPy itself finds out what a view of it looks like. Code of C that wants a true array gets one
+from `__array__`, or complains of its type, which the net (program.py) catches.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import PIL.Image
 import torch
 
-from dali_pipes.adapters.lazy.cells import Cell, View, Waiting, stands_for
-from dali_pipes.adapters.lazy.pictures import new_picture, recipe_of
-from dali_pipes.adapters.lazy.recipes import COOKS, Recipe, add_cooks
+from dali_pipes.adapters.lazy.cells import Cell, Form, Ints, View, Waiting, dense, sides_of
+from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
+from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import STATE, waits
-from dali_pipes.adapters.lazy.tensors import LazyTensor, new_tensor
-
-_VIEWS = {
-    np.transpose,
-    np.rot90,
-    np.flip,
-    np.fliplr,
-    np.flipud,
-    np.moveaxis,
-    np.swapaxes,
-    np.expand_dims,
-    np.squeeze,
-}  # functions
-_UFUNCS = {np.add, np.subtract, np.multiply, np.divide}
-_SMALL = 16  # values of an operand, such as a color
-_MOST = 2**26  # values of an array
+from dali_pipes.adapters.lazy.steps.numpy_ops import (
+    FUNCTIONS,
+    UFUNCS,
+    new_stand_in,
+    operand,
+    result_of,
+    small,
+    torch_dtype,
+)
+from dali_pipes.adapters.lazy.steps.step import STEPS, replace
+from dali_pipes.adapters.lazy.steps.torch_ops import Each, Join, concatenate, stack
+from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, wrap
 
 
-class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=stands_for(np.ndarray)):
+class _StandsForArray(type):
+    """`type(lazy) == np.ndarray`, also as a key of a table; `type(lazy) is` cannot be helped."""
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is np.ndarray
+
+    def __hash__(cls) -> int:
+        return hash(np.ndarray)
+
+
+class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsForArray):
     """
     Args:
         stand_in: an array like it.
@@ -42,17 +50,14 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=stands_f
 
     __array_priority__ = 1000.0
 
-    def __init__(self, cell: Cell, stand_in: np.ndarray, path: tuple[View, ...] = ()):
-        self.cell, self.stand_in, self.path = cell, stand_in, path
-        cell.viewed = cell.viewed or bool(path)
+    def __init__(
+        self, cell: Cell, stand_in: np.ndarray, lead: Ints = (), path: tuple[View, ...] = ()
+    ):
+        self.cell, self.stand_in, self.lead, self.path = cell, stand_in, lead, path
 
     @property
     def __class__(self) -> type:
         return np.ndarray
-
-    @property
-    def recipe(self) -> Recipe:
-        return self.rows[0]
 
     shape = property(lambda self: self.stand_in.shape)
     dtype = property(lambda self: self.stand_in.dtype)
@@ -62,274 +67,375 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=stands_f
     nbytes = property(lambda self: self.stand_in.nbytes)
     itemsize = property(lambda self: self.stand_in.itemsize)
 
+    @property
+    def form(self) -> tuple[Ints, Any, Ints]:
+        return self.stand_in.shape, self.stand_in.dtype, strides_of(self.stand_in)
+
+    @property
+    def may_be_noted(self) -> bool:
+        """Whether it still waits, where arrays may wait."""
+        return self.waits and waits("array")
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is one picture, of which a step may be noted."""
+        return self.may_be_noted and not self.lead
+
     def __len__(self) -> int:
         return len(self.stand_in)
 
     def true(self) -> np.ndarray:
         """What a program without this would have."""
-        return self.value()
+        value = self.value()
+        if not self.stand_in.flags.writeable and value.flags.writeable:
+            value.flags.writeable = False
+        return value
 
     def then(self, stand_in: np.ndarray, name: str, /, *args: Any, **options: Any) -> "LazyArray":
-        """New memory after one step more."""
-        return LazyArray(Cell([self.recipe.then(name, *args, **options)]), stand_in)
+        """New memory: every picture after one step more.
 
-    def seen_as(self, name: str, *args: Any) -> Any:
-        """The same memory."""
-        seen = COOKS[name](self.stand_in, *args)
-        if seen.base is None or seen.ndim < 2:
-            return COOKS[name](self.value(), *args)
-        return LazyArray(self.cell, seen, (*self.path, View((name, *args), each=(name, *args))))
+        Args:
+            stand_in: an array like the result.
+        """
+        return new_arrays(self.rows_after(name, *args, **options), stand_in, self.lead)
+
+    def see(self, view: View) -> "LazyArray | None":
+        """The same memory; None: the result is a copy, or has no pictures any more."""
+        name, *args = view.step
+        seen = STEPS[name].make(self.stand_in, *args)
+        if not isinstance(seen, np.ndarray) or seen.base is None or seen.ndim - len(view.lead) < 2:
+            return None
+        return LazyArray(self.cell, seen, view.lead, (*self.path, view))
+
+    def _note(self, function: Any, *args: Any, **options: Any) -> Any:
+        """What the program gets of a function of the table, or a method; None: it is not noted."""
+        step = FUNCTIONS.get(function)
+        if step is None or not self.may_be_noted or any(map(_is_lazy, (*args, *options.values()))):
+            return None
+        found = step.form(self, *args, **options)  # type: ignore[misc]
+        if isinstance(found, View):
+            return self.see(found)
+        if not isinstance(found, Each):
+            return None
+        if found.in_place:
+            return self if self.change(*found.step) else None  # type: ignore[misc]
+        return self.then(found.like, *found.step)  # type: ignore[misc]
+
+    def _do(self, name: str, *args: Any, **options: Any) -> Any:
+        """A method of the table."""
+        noted = self._note(name, *args, **options)
+        if noted is not None:
+            return noted
+        return getattr(self.true(), name)(*true_args(args), **true_args(options))
 
     # views and copies
 
     def __getitem__(self, at: Any) -> Any:
-        parts = at if isinstance(at, tuple) else (at,)
-        if self.waits and all(
-            each is None or each is Ellipsis or isinstance(each, slice) for each in parts
-        ):
-            return self.seen_as("index", at)
-        return self.value()[_true(at)]
+        noted = self._note("index", at)
+        return self.true()[true_args(at)] if noted is None else noted
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        if self._note("set", at, value) is None:
+            self.true()[true_args(at)] = true_args(value)
 
     def transpose(self, *axes: Any) -> Any:
-        return self.seen_as("transposed", *axes) if self.waits else self.value().transpose(*axes)
+        return self._do("transpose", *axes)
 
     @property
     def T(self) -> Any:
-        return self.transpose()
+        return self._do("transpose")
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return self._do("swapaxes", axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return self._do("squeeze", axis)
+
+    def reshape(self, *shape: Any, **options: Any) -> Any:
+        return self._do("reshape", *shape, **options)
+
+    def repeat(self, repeats: Any, axis: Any = None) -> Any:
+        return self._do("repeat", repeats, axis)
 
     def copy(self, order: str = "C") -> Any:
-        return (
-            self.then(self.stand_in.copy(), "copy")
-            if self.waits and order == "C"
-            else self.value().copy(order)
-        )
+        return self._do("copy", order)
 
-    def astype(
-        self,
-        dtype: Any,
-        order: str = "K",
-        casting: str = "unsafe",
-        subok: bool = True,
-        copy: bool = True,
-    ) -> Any:
-        if not self.waits or order != "K" or casting != "unsafe":
-            return self.value().astype(dtype, order, casting, subok, copy)
-        if not copy and np.dtype(dtype) == self.dtype:
+    def astype(self, dtype: Any, *args: Any, copy: bool = True, **options: Any) -> Any:
+        if not copy and not args and not options and np.dtype(dtype) == self.dtype:
             return self
-        return self.then(np.empty_like(self.stand_in, dtype), "astype", np.dtype(dtype))
+        return self._do("astype", dtype, *args, copy=copy, **options)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        other = inputs[-1] if inputs[0] is self else inputs[0]
-        small = isinstance(other, (int, float, np.generic)) or (
-            type(other) is np.ndarray and other.size <= _SMALL
-        )
-        if (
-            ufunc in _UFUNCS
-            and method == "__call__"
-            and not options
-            and small
-            and self.waits
-            and len(inputs) == 2
-        ):
-            dtype = ufunc(np.ones((1,) * self.ndim, self.dtype), other).dtype
-            shape = np.broadcast_shapes(self.shape, np.shape(other))
-            if shape == self.shape and self.ndim > 1:
-                name = f"np.{'' if inputs[0] is self else 'r'}{ufunc.__name__}"
-                return self.then(np.empty(shape, dtype), name, other, _DTYPES.get(dtype.name))
+    # NumPy's protocols
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and len(inputs) == 2 and ufunc in UFUNCS:
+            noted = self._note_ufunc(ufunc, *inputs, **options)
+            if noted is not None:
+                return noted
         out = options.get("out")
-        result = getattr(ufunc, method)(*_true(inputs), **_true(options))
-        return out[0] if out and len(out) == 1 and isinstance(out[0], LazyArray) else result
+        result = getattr(ufunc, method)(*true_args(inputs), **true_args(options))
+        return out[0] if out and len(out) == 1 and type(out[0]) is LazyArray else result
+
+    def _note_ufunc(self, ufunc: np.ufunc, one: Any, other: Any, **options: Any) -> Any:
+        turned = one is not self
+        number = operand(self, one if turned else other)
+        in_place = set(options) == {"out"} and options["out"][0] is self and not turned
+        if number is None or not self.may_be_noted or (options and not in_place):
+            return None
+        like = result_of(ufunc, self, number, turned)
+        if like is None:
+            return None
+        name = UFUNCS[ufunc]
+        if not in_place:
+            return self.then(like, f"{name} of" if turned else name, number)
+        fits = self.stand_in.flags.writeable and np.can_cast(like.dtype, self.dtype, "same_kind")
+        return self if fits and self.change(f"{name} in place", number) else None
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         first = args[0] if args else None
-        if function in _VIEWS and type(first) is LazyArray and first.waits and not options:
-            return first.seen_as(f"np.{function.__name__}", *args[1:])
-        return function(*_true(args), **_true(options))
+        if function in _JOINS:
+            noted = _join(function, first, *args[1:], **options)
+        elif type(first) is LazyArray:
+            noted = first._note(function, *args[1:], **options)
+        else:
+            noted = None
+        return function(*true_args(args), **true_args(options)) if noted is None else noted
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        options = {} if copy is None else {"copy": copy}
+        return self.true().__array__(*([] if dtype is None else [dtype]), **options)
 
     # everything else looks
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return (
-            self.value().__array__(dtype, copy=copy) if dtype else self.value().__array__(copy=copy)
-        )
-
-    def __setitem__(self, at: Any, value: Any) -> None:
-        self.value()[_true(at)] = _true(value)
-
     def __getattr__(self, name: str) -> Any:
-        if name in (
-            "stand_in",
-            "cell",
-            "path",
-            "__array_struct__",
-            "__buffer__",
-        ):  # it is being made, or asked for memory
+        # it is being made, or asked for memory
+        if name in ("stand_in", "cell", "path", "lead", "__array_struct__", "__buffer__"):
             raise AttributeError(name)
-        return getattr(self.value(), name)
+        return getattr(self.true(), name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not self.waits or not STATE.sends:
-            return self.value().__reduce_ex__(protocol)
-        return new_array, (self.recipe, self.shape, self.dtype)
+            return self.true().__reduce_ex__(protocol)
+        shape, dtype, strides = self.form
+        is_own = self.stand_in.flags.writeable
+        return _rebuild, (self.rows, shape, strides, dtype, self.lead, is_own)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return memo.setdefault(id(self), self.copy())
+        if self.waits:
+            made: Any = new_arrays(self.copied_rows(), self.stand_in, self.lead)
+        else:
+            made = self.true().copy()
+        return memo.setdefault(id(self), made)
 
-    __copy__ = copy
+    def __copy__(self) -> Any:
+        return self.copy()
 
 
-LazyArray.__name__ = "ndarray"
+LazyArray.__name__ = "ndarray"  # which programs print
 
 
 def _look(name: str) -> Callable[..., Any]:
-    return lambda self, *args: getattr(self.value(), name)(*args)
+    return lambda self, *args: getattr(self.true(), name)(*args)
 
 
-for _name in (
-    "iter",
-    "contains",
-    "bool",
-    "int",
-    "float",
-    "complex",
-    "index",
-    "repr",
-    "str",
-    "format",
-    "buffer",
-):
+for _name in ("iter", "contains", "bool", "int", "float", "complex", "index", "repr", "str", "format",
+              "buffer"):  # fmt: skip
     setattr(LazyArray, f"__{_name}__", _look(f"__{_name}__"))
 
 
-def _true(value: Any) -> Any:
-    """The same with true arrays."""
+def is_lazy(value: Any) -> bool:
+    """Whether it is an array that waits, or did so. `isinstance` would be true of all arrays."""
+    return type(value) is LazyArray
+
+
+def _is_lazy(value: Any) -> bool:
+    return type(value) is LazyArray or lazy_of(value) is not None
+
+
+def true_args(value: Any) -> Any:
+    """The same with true arrays: of a value, a list, a tuple or a dictionary."""
     if type(value) is LazyArray:
-        return value.value()
+        return value.true()
     if type(value) in (tuple, list):
-        return type(value)(map(_true, value))
-    return {key: _true(each) for key, each in value.items()} if type(value) is dict else value
+        return type(value)(map(true_args, value))
+    return {key: true_args(each) for key, each in value.items()} if type(value) is dict else value
+
+
+def strides_of(array: np.ndarray) -> Ints:
+    """In elements."""
+    return tuple([stride // (array.itemsize or 1) for stride in array.strides])
 
 
 def new_array(
-    recipe: Recipe, shape: tuple[int, ...], dtype: Any = np.uint8, writeable: bool = True
+    recipe: Recipe, shape: Sequence[int], dtype: Any = np.uint8, writeable: bool = True
 ) -> LazyArray:
+    """An array of one picture, in contiguous memory."""
     stand_in = np.empty(shape, dtype)
     stand_in.flags.writeable = writeable
-    return LazyArray(Cell([recipe]), stand_in)
+    return new_arrays([recipe], stand_in)
 
 
-# between arrays, pictures and tensors: what the libraries' own functions become
+def new_arrays(rows: list[Any], stand_in: np.ndarray, lead: Ints = ()) -> LazyArray:
+    """An array of many pictures, in new memory."""
+    cell = Cell(rows, Form(stand_in.shape, strides_of(stand_in), lead))
+    return LazyArray(cell, stand_in, lead)
 
 
-def array_of(copies: bool) -> Callable[..., Any]:
+def _rebuild(
+    rows: list[Any], shape: Ints, strides: Ints, dtype: Any, lead: Ints, writeable: bool
+) -> LazyArray:
+    stand_in = np.lib.stride_tricks.as_strided(
+        np.empty(1, dtype), shape, [each * np.dtype(dtype).itemsize for each in strides]
+    )
+    stand_in.flags.writeable = writeable
+    return new_arrays(rows, stand_in, lead)
+
+
+# Joined memory
+
+
+def _join(function: Any, arrays: Any, axis: int = 0, **options: Any) -> Any:
+    """`np.stack` and `np.concatenate`, of arrays that wait and others; None: it is not noted."""
+    if options or not isinstance(arrays, (list, tuple)) or not isinstance(axis, int):
+        return None
+    waiting = [each for each in arrays if type(each) is LazyArray and each.may_be_noted]
+    if not waiting or not all(isinstance(each, np.ndarray) for each in arrays):
+        return None
+    first = waiting[0]
+    dtype, lead, shapes = first.dtype, first.lead, [each.shape for each in arrays]
+    if any(each.lead != lead for each in waiting) or any(each.dtype != dtype for each in arrays):
+        return None
+
+    same = all(each is first for each in arrays)
+    found = _JOINS[function](lead, shapes, same, axis)
+    likes = [each.stand_in if type(each) is LazyArray else each for each in arrays]
+    if isinstance(found, Each):
+        return first.then(function(likes, axis), *found.step)  # type: ignore[misc]
+    if not isinstance(found, Join):
+        return None
+    strides = function([small(each) for each in likes], axis).strides
+    stand_in = new_stand_in(found.shape, dense(found.shape, strides), dtype)
+    return new_arrays([row for each in arrays for row in _rows_of(each, lead)], stand_in, found.lead)
+
+
+def _rows_of(array: Any, lead: Ints) -> list[Any]:
+    """The pictures of any array, which whoever gets them may change."""
+    if type(array) is LazyArray and array.waits:
+        return array.copied_rows()
+    true = true_args(array)
+    sides = sides_of(range(true.ndim), lead)
+    in_order = true.transpose(*lead, *sides).copy()
+    return list(in_order.reshape(-1, *[true.shape[dim] for dim in sides]))
+
+
+_JOINS = {np.stack: stack, np.concatenate: concatenate}
+
+
+# Between arrays, pictures and tensors: what the libraries' own functions become
+
+
+def _array_of(copies: bool) -> Callable[..., Any]:
     """`np.array` or `np.asarray`."""
 
     def call(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         value = args[0] if args else None
-        is_picture = isinstance(value, PIL.Image.Image)
-        lazy = is_picture or type(value) is LazyArray
-        if (
-            not lazy
-            or len(args) > 2
-            or set(options) - {"dtype", "copy"}
-            or options.get("copy") is False
-        ):
+        plain = len(args) < 3 and not set(options) - {"dtype", "copy"}
+        if not plain or options.get("copy") is False:
             return original(*args, **options)
-        dtype, made = options.get("dtype", args[1] if len(args) > 1 else None), value
-        if is_picture:
-            recipe = recipe_of(value) if value.mode in ("RGB", "L") and waits("array") else None
-            if recipe is None:
-                return original(*args, **options)
-            shape = value.size[::-1] + ((3,) if value.mode == "RGB" else ())
-            made = new_array(
-                recipe.then("array" if copies else "asarray"), shape, writeable=copies
-            )
-        elif not value.waits:
-            return original(value.value(), *args[1:], **options)
-        other = dtype is not None and np.dtype(dtype) != made.dtype
-        if other:
+        if type(value) is LazyArray and value.may_be_noted:
+            made: Any = value
+        elif type(value) is list and value and all(type(each) is LazyArray for each in value):
+            made = _join(np.stack, value)
+        else:
+            made = _array_of_picture(value, copies)
+        if made is None:
+            return original(true_args(value), *args[1:], **options) if args else original(**options)
+        dtype = options.get("dtype", args[1] if len(args) > 1 else None)
+        if dtype is not None and np.dtype(dtype) != made.dtype:
             return made.astype(dtype)
         return made.copy() if made is value and (copies or options.get("copy")) else made
 
     return call
 
 
+def _array_of_picture(picture: Any, copies: bool) -> LazyArray | None:
+    if not isinstance(picture, PIL.Image.Image) or picture.mode not in PLAIN or not waits("array"):
+        return None
+    recipe = recipe_of(picture)
+    if recipe is None:
+        return None
+    shape = picture.size[::-1] + ((3,) if picture.mode == "RGB" else ())
+    step = "np.array" if copies else "np.asarray"
+    return new_array(recipe.then(step), shape, writeable=copies)
+
+
 def contiguous(original: Callable[..., Any], value: Any, *args: Any, **options: Any) -> Any:
     """`np.ascontiguousarray`, and albumentations' function for it."""
-    if type(value) is not LazyArray or args or options or not value.waits:
-        return original(_true(value), *args, **options)
-    return (
-        value
-        if value.stand_in.flags.c_contiguous
-        else value.then(np.empty(value.shape, value.dtype), "contiguous_array")
-    )
+    if type(value) is not LazyArray or args or options or not value.may_be_noted:
+        return original(true_args(value), *args, **options)
+    return value if value.stand_in.flags.c_contiguous else value._do("ascontiguousarray")
 
 
-def from_numpy(original: Callable[..., Any], value: Any, *args: Any, **options: Any) -> Any:
-    """`torch.from_numpy` and `torch.as_tensor`, which share memory."""
-    if type(value) is not LazyArray or any(each is not None for each in (*args, *options.values())):
-        return original(_true(value), *args, **options)
-    if not value.waits or min(value.strides) < 0 or value.dtype.name not in _DTYPES:
-        return original(value.value())
-    view = View(("from_numpy",), each=("from_numpy",))
-    strides = tuple(stride // value.itemsize for stride in value.strides)
-    return LazyTensor(
-        value.cell, value.shape, _DTYPES[value.dtype.name], 0, (*value.path, view), strides
-    )
+def _as_tensor(
+    original: Callable[..., Any], value: Any, dtype: Any = None, device: Any = None
+) -> Any:
+    """`torch.from_numpy` and `torch.as_tensor`, which share memory if the dtype is the same."""
+    given = {name: each for name, each in [("dtype", dtype), ("device", device)] if each is not None}
+    is_here = device is None or torch.device(device).type == "cpu"
+    if type(value) is not LazyArray or not value.may_be_noted or not waits("tensor") or not is_here:
+        return original(true_args(value), **given)
+    own = _dtype_of(value.dtype)
+    if own is None or min(value.strides, default=0) < 0:
+        return original(value.true(), **given)  # which complains
+
+    shape, _, strides = value.form
+    like = torch.empty_strided(shape, strides, dtype=own, device="meta")
+    view = View(("torch.from_numpy",), value.lead, each=("torch.from_numpy",))
+    tensor = wrap(LazyTensor(value.cell, like, value.lead, (*value.path, view)))
+    return tensor if dtype is None else tensor.to(dtype)
 
 
-def tensor_of(original: Callable[..., Any], value: Any, **options: Any) -> Any:
+def _tensor_of(original: Callable[..., Any], value: Any, **options: Any) -> Any:
     """`torch.tensor`, which copies."""
     if type(value) is not LazyArray:
-        return original(_true(value), **options)
-    if not value.waits or set(options) - {"dtype"} or value.dtype.name not in _DTYPES:
-        return original(value.value(), **options)
-    dtype = options.get("dtype") or _DTYPES[value.dtype.name]
-    return new_tensor(value.recipe.then("tensor", dtype), value.shape, dtype)
+        return original(true_args(value), **options)
+    own = _dtype_of(value.dtype)
+    plain = not set(options) - {"dtype"} and own is not None and min(value.strides, default=0) >= 0
+    if not plain or not value.may_be_noted or not waits("tensor"):
+        return original(value.true(), **options)
+    dtype = options.get("dtype") or own
+    like = torch.empty(value.shape, dtype=dtype, device="meta")
+    return new_tensors(value.rows_after("torch.tensor", dtype), like, value.lead)
 
 
-def convert(original: Callable[..., Any], value: Any) -> Any:
-    """`default_convert` of a DataLoader without batches."""
+@lru_cache
+def _dtype_of(dtype: np.dtype) -> torch.dtype | None:
+    """PyTorch's; None: it has none."""
+    try:
+        return torch_dtype(dtype)
+    except TypeError:
+        return None
+
+
+def _convert(original: Callable[..., Any], value: Any) -> Any:
+    """`default_convert`, of a DataLoader without batches."""
     return torch.as_tensor(value) if type(value) is LazyArray else original(value)
 
 
 def from_array(original: Callable[..., Any], value: Any, mode: Any = None) -> Any:
     """`Image.fromarray`; of one channel the picture would share the array's memory."""
-    rgb = (
-        type(value) is LazyArray
-        and value.waits
-        and value.shape[2:] == (3,)
-        and value.dtype == np.uint8
-    )
-    if rgb and mode in (None, "RGB") and waits("picture"):
-        return new_picture(value.recipe.then("fromarray"), value.shape[1::-1], "RGB")
-    return original(_true(value), mode)
+    lazy = type(value) is LazyArray and value.may_be_noted and not value.lead
+    if lazy and value.shape[2:] == (3,) and value.dtype == np.uint8 and waits("picture"):
+        (recipe,) = value.rows
+        if mode in (None, "RGB") and isinstance(recipe, Recipe):
+            return new_picture(recipe.then("PIL.fromarray"), value.shape[1::-1], "RGB")
+    return original(true_args(value), mode)
 
 
-_DTYPES = {
-    "uint8": torch.uint8,
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "int64": torch.int64,
-    "int32": torch.int32,
-}
-add_cooks(
-    index=lambda array, at: array[at],
-    transposed=lambda array, *axes: array.transpose(*axes),
-    copy=lambda array: array.copy(),
-    astype=lambda array, dtype: array.astype(dtype),
-    array=np.array,
-    asarray=np.asarray,
-    contiguous_array=np.ascontiguousarray,
-    from_numpy=torch.from_numpy,
-    tensor=lambda array, dtype: torch.tensor(array, dtype=dtype),
-    **{f"np.{function.__name__}": function for function in _VIEWS},
-    **{
-        f"np.{ufunc.__name__}": lambda array, other, dtype, ufunc=ufunc: ufunc(array, other)
-        for ufunc in _UFUNCS
-    },
-    **{
-        f"np.r{ufunc.__name__}": lambda array, other, dtype, ufunc=ufunc: ufunc(other, array)
-        for ufunc in _UFUNCS
-    },
-)
+replace("numpy", "array", _array_of(True))
+replace("numpy", "asarray", _array_of(False))
+replace("numpy", "ascontiguousarray", contiguous)
+replace("torch", "from_numpy", _as_tensor)
+replace("torch", "as_tensor", _as_tensor)
+replace("torch", "tensor", _tensor_of)
+replace("torch.utils.data._utils.collate", "default_convert", _convert)

@@ -7,12 +7,12 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+import torch
 
-from dali_pipes.adapters.lazy.arrays import LazyArray
-from dali_pipes.adapters.lazy.arrays import _true as true_args
+from dali_pipes.adapters.lazy.arrays import LazyArray, true_args
 from dali_pipes.adapters.lazy.pictures import is_lazy, note_on_picture
 from dali_pipes.adapters.lazy.steps.step import Method, Step
-from dali_pipes.adapters.lazy.tensors import LazyTensor
+from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, waiting_tensor
 
 Call = Callable[..., Any]
 
@@ -39,17 +39,27 @@ def with_true_arrays(function: Call, *args: Any, **options: Any) -> Any:
 
 
 def _on_tensor(step: Step, function: Call, args: Any, options: Any) -> Any:
-    tensor = args[0] if args else None
-    if isinstance(tensor, LazyTensor) and tensor.waits and len(tensor.sides) == 3:
-        form = _form(step, args, options)
+    tensor = waiting_tensor(args[0]) if args else None
+    if tensor is not None and tensor.is_image:
+        form = _form(step, (tensor, *args[1:]), options)
         if form is not None:
-            return tensor.then(*form, step.name, *args[1:], **options)
+            return _tensor_after(tensor, form, step.name, args[1:], options)
     return function(*args, **options)
+
+
+def _tensor_after(tensor: LazyTensor, form: Any, name: str, args: Any, options: Any) -> Any:
+    sides, dtype, *layout = form
+    if not layout:
+        return tensor.then(sides, dtype, name, *args, **options)
+    shape = (*tensor.shape[: len(tensor.lead)], *sides)
+    strides = layout[0](shape, tensor.like.stride())
+    like = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    return new_tensors(tensor.rows_after(name, *args, **options), like, tensor.lead)
 
 
 def _on_array(step: Step, function: Call, args: Any, options: Any) -> Any:
     array = args[0] if args else None
-    if type(array) is LazyArray and array.waits and array.shape[2:] in ((), (3,)):
+    if type(array) is LazyArray and array.is_image and array.shape[2:] in ((), (3,)):
         form = _form(step, args, options)
         if form is not None:
             return array.then(np.empty(*form), step.name, *args[1:], **options)
@@ -68,7 +78,7 @@ def _form(step: Step, args: Any, options: Any) -> Any:
 
 def _may_wait(value: Any) -> bool:
     kind = type(value)  # `==` would be true of np.ndarray, too
-    return kind is LazyArray or isinstance(value, LazyTensor) or is_lazy(value)
+    return kind is LazyArray or lazy_of(value) is not None or is_lazy(value)
 
 
 _NOTES = {"picture": note_on_picture, "tensor": _on_tensor, "array": _on_array}

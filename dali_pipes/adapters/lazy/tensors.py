@@ -1,125 +1,97 @@
 """Tensors of pictures that are made when they are looked at.
 
-A `LazyTensor` is a subclass of torch.Tensor without memory. What PyTorch does with it comes to `__torch_dispatch__`: some things are
-noted (`_NOTED`), for all others the true tensor is made.
+A tensor that waits is a `torch.Tensor` (or a `tv_tensors.Image`, …) and of no other class, but it has
+no memory: PyTorch's dispatcher calls `dispatch` for everything that is done to it. What is in the
+table (steps/torch_ops.py) is noted; for all else the true tensor is made, and PyTorch does it to that.
+The few functions that read memory without the dispatcher are in the `__dict__` of such a tensor.
+
+    tensor ──▶ LazyTensor: its announced form, its path ──▶ cell: recipes, or the true tensor
 """
 
-import math
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
-from torchvision import tv_tensors
+from torch.utils.data import get_worker_info
 
-from dali_pipes.adapters.lazy.cells import Cell, View, Waiting, stands_for
-from dali_pipes.adapters.lazy.recipes import COOKS, Recipe, add_cooks
-from dali_pipes.adapters.lazy.state import STATE
+from dali_pipes.adapters.lazy.cells import Cell, Form, Ints, View, Waiting, dense, sides_of
+from dali_pipes.adapters.lazy.recipes import Recipe
+from dali_pipes.adapters.lazy.state import STATE, waits
+from dali_pipes.adapters.lazy.steps.step import Step, replace
+from dali_pipes.adapters.lazy.steps.torch_ops import OPERATORS, Each, Join
 
-Ints = tuple[int, ...]
 
+class LazyTensor(Waiting):
+    """What is known of a tensor that waits.
 
-class LazyTensor(Waiting, torch.Tensor, metaclass=stands_for(torch.Tensor, type(torch.Tensor))):
-    """
     Args:
-        cell: where it is.
-        lead: how many dimensions number its pictures; those behind them are a picture.
-        path: how it looks into the cell.
-        strides: None: those of contiguous memory.
+        like: a tensor of the same shape, dtype and strides on the device "meta", on which PyTorch
+            itself finds out what a view of it looks like.
     """
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
-
-    @staticmethod
-    def __new__(
-        cls,
-        cell: Cell,
-        shape: Ints,
-        dtype: torch.dtype,
-        lead: int = 0,
-        path: Any = (),
-        strides: Any = None,
-    ) -> "LazyTensor":
-        made = torch.Tensor._make_wrapper_subclass(cls, shape, strides, dtype=dtype, device="cpu")
-        torch._C._set_throw_on_mutable_data_ptr(
-            made
-        )  # C++ code gets an error instead of a null pointer
-        made.cell, made.lead, made.path = cell, lead, path
-        cell.viewed = cell.viewed or bool(path)
-        return made
-
-    def __init__(self, *_: Any, **__: Any):
-        """`tv_tensors.Image(tensor)` comes here too, with arguments of its own."""
+    def __init__(self, cell: Cell, like: torch.Tensor, lead: Ints = (), path: tuple[View, ...] = ()):
+        self.cell, self.like, self.lead, self.path = cell, like, lead, path
+        self.dtype = like.dtype
+        self._tensor: Callable[[], torch.Tensor | None] = lambda: None
 
     @property
-    def sides(self) -> Ints:
-        """The shape of one picture."""
-        return tuple(self.shape[self.lead :])
+    def form(self) -> tuple[Ints, Any, Ints]:
+        return tuple(self.like.shape), self.dtype, self.like.stride()
 
-    def true(self) -> torch.Tensor:
-        """What a program without this would have."""
-        return self.value().requires_grad_() if self.requires_grad else self.value()
+    @property
+    def shape(self) -> torch.Size:
+        return self.like.shape
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its last three dimensions are a picture, those before them number pictures."""
+        return len(self.lead) + 3 == self.like.ndim and self.lead == tuple(range(len(self.lead)))
 
     def then(
         self, sides: Ints, dtype: torch.dtype, name: str, /, *args: Any, **options: Any
-    ) -> "LazyTensor":
-        """New memory: every picture after one step more."""
-        rows = [
-            row.then(name, *args, **options)
-            if isinstance(row, Recipe)
-            else COOKS[name](row, *args, **options)
-            for row in self.rows
-        ]
-        strides = self.stride() if not self.lead and sides == self.sides else None
-        return _of_rows(rows, (*self.shape[: self.lead], *sides), dtype, self.lead, strides)
+    ) -> torch.Tensor:
+        """New memory: every picture after one step more.
 
-    def seen_as(
-        self, view: View, shape: Ints, lead: int, strides: Ints | None = None
-    ) -> "LazyTensor":
+        Args:
+            sides: the shape of a picture then.
+        """
+        if tuple(sides) == self.sides:
+            like = _like(self.shape, _kept(self.like), dtype)
+        else:
+            shape = list(sides)
+            for dim in sorted(self.lead):
+                shape.insert(dim, self.shape[dim])
+            like = _like(shape, _contiguous(shape), dtype)
+        return new_tensors(self.rows_after(name, *args, **options), like, self.lead)
+
+    def see(self, view: View, like: torch.Tensor) -> torch.Tensor:
         """The same memory."""
-        return LazyTensor(self.cell, shape, self.dtype, lead, (*self.path, view), strides)
+        path = (*self.path, view) if view.step else self.path
+        return wrap(LazyTensor(self.cell, like, view.lead, path))
 
-    def change(self, name: str, /, *args: Any, **options: Any) -> bool:
-        """Notes a step that changes the memory in place; False: it can not be noted."""
-        if (
-            self.path
-            or self.cell.viewed
-            or not self.waits
-            or not all(isinstance(row, Recipe) for row in self.cell.rows)
-        ):
-            return False
-        self.cell.rows = [row.then(name, *args, **options) for row in self.cell.rows]
-        return True
+    # what reads memory, or leaves it as it is, without PyTorch's dispatcher
 
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in _NOTED and (noted := _NOTED[func](*args, **kwargs)) is not None:
-            return noted
-        taken = tree_map(
-            lambda each: each.value() if isinstance(each, LazyTensor) else each, (args, kwargs)
-        )
-        result = func(*taken[0], **taken[1])
-        if not func._schema.name.endswith("_"):
-            return result
-        if args[0].shape != taken[0][0].shape:
-            raise NotImplementedError(f"{func} gives a lazy tensor another shape in place")
-        return args[0]
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The tensor that it belongs to."""
+        tensor = self._tensor()
+        assert tensor is not None  # which calls this
+        return tensor
 
-    # what reads memory without PyTorch's dispatcher
+    def true(self) -> torch.Tensor:
+        """What a program without this would have, of the same class."""
+        tensor, value = self.tensor, self.value()
+        if tensor.requires_grad and not value.requires_grad:
+            value = value.detach().requires_grad_()
+        return value if type(tensor) is torch.Tensor else value.as_subclass(type(tensor))
 
-    def numpy(self, **options: Any) -> np.ndarray:
-        return self.value().numpy(**options)
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        return self.true().numpy(force=force)
 
     def tolist(self) -> Any:
         return self.value().tolist()
-
-    def __array__(self, *args: Any, **options: Any) -> np.ndarray:
-        return self.value().__array__(*args, **options)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.value().__dlpack__(**options)
 
     def data_ptr(self) -> int:
         return self.value().data_ptr()
@@ -127,415 +99,291 @@ class LazyTensor(Waiting, torch.Tensor, metaclass=stands_for(torch.Tensor, type(
     def untyped_storage(self) -> torch.UntypedStorage:
         return self.value().untyped_storage()
 
-    def storage(self) -> Any:
-        return self.value().storage()
-
-    def _typed_storage(self) -> Any:
-        return self.value()._typed_storage()
-
-    def share_memory_(self) -> "LazyTensor":
-        self.value().share_memory_()
-        return self
-
-    def is_shared(self) -> bool:
-        return self.value().is_shared()
-
-    def __repr__(self, **options: Any) -> str:
-        return self.true().__repr__(**options)
-
-    # what leaves it lazy
+    def dlpack(self, **options: Any) -> Any:
+        return self.true().__dlpack__(**options)
 
     def pin_memory(self, device: Any = None) -> torch.Tensor:
-        return self if self.waits else self.value().pin_memory(device)
+        return self.tensor if self.waits else self.value().pin_memory(device)
 
-    def as_subclass(self, cls: type) -> torch.Tensor:
-        lazy = _LAZY.get(cls, cls)
-        if not self.waits or not issubclass(lazy, LazyTensor):
-            return self.value().as_subclass(getattr(cls, "stands_for", cls))
-        return lazy(self.cell, tuple(self.shape), self.dtype, self.lead, self.path, self.stride())
-
-    def __setitem__(self, at: Any, value: Any) -> None:
-        box = _box(at, self.shape)
-        plain = isinstance(value, (int, float)) or type(value) is torch.Tensor
-        if box is None or not plain or not self.change("erase_", *box, value):
-            self.value()[at] = value
-
-    def __copy__(self) -> "LazyTensor":
-        return self.as_subclass(type(self))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+    def as_subclass(self, kind: type[torch.Tensor]) -> torch.Tensor:
         if not self.waits:
-            return memo.setdefault(id(self), self.true().detach().clone())
-        copied = _of_rows(
-            _rows(self, self.lead), tuple(self.shape), self.dtype, self.lead, self.stride()
-        )
-        return memo.setdefault(id(self), copied.as_subclass(type(self)))
+            return self.value().as_subclass(kind)
+        return wrap(LazyTensor(self.cell, self.like, self.lead, self.path), kind)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def deepcopy(self, memo: dict[int, Any]) -> torch.Tensor:
+        tensor = self.tensor
+        if self.waits:
+            made = new_tensors(self.copied_rows(), self.like, self.lead, type(tensor))
+        else:
+            made = self.value().detach().clone().as_subclass(type(tensor))
+        return memo.setdefault(id(tensor), made.requires_grad_(tensor.requires_grad))
+
+    def reduce_ex(self, protocol: Any) -> Any:
+        """Pickles it as it is, if it is sent; others get the true one."""
         if not self.waits or not STATE.sends:
             return self.true().__reduce_ex__(protocol)
-        made = [row for row in self.rows if not isinstance(row, Recipe)]
-        rows = [row if isinstance(row, Recipe) else None for row in self.rows]
-        pictures = rows, torch.stack(made) if made else None
-        return _rebuilt, (
-            type(self),
-            *pictures,
-            tuple(self.shape),
-            self.dtype,
-            self.lead,
-            self.stride(),
-        )
+        rows, tensor = self.rows, self.tensor
+        made = [row for row in rows if not isinstance(row, Recipe)]
+        recipes = [row if isinstance(row, Recipe) else None for row in rows]
+        sent = torch.stack(made) if made else None
+        form = (*self.form, self.lead)
+        return _rebuild, (type(tensor), recipes, sent, form, tensor.requires_grad)
 
 
-class _Wrapped:
-    """A class of torchvision's, which few calls keep.
+# Of a tensor that waits. Python finds these before the functions of its class. What it looks for in
+# the class alone, such as `__setitem__`, comes to `dispatch`.
+_OWN = {
+    "numpy": "numpy",
+    "tolist": "tolist",
+    "data_ptr": "data_ptr",
+    "untyped_storage": "untyped_storage",
+    "__dlpack__": "dlpack",
+    "pin_memory": "pin_memory",
+    "as_subclass": "as_subclass",
+    "__deepcopy__": "deepcopy",
+    "__reduce_ex__": "reduce_ex",
+}
 
-    torchvision goes through the bases of a tensor up to its own; `LazyTensor`, which stands for torch.Tensor, must come after these.
+
+class _NoMemory(torch.Tensor):
+    """The class of a tensor that waits, until it gets the one that it is to have.
+
+    PyTorch gives the key by which the dispatcher finds a tensor only to a subclass that has a
+    `__torch_dispatch__`. To call it, it looks into the tensor, whatever its class by then
+    (`handle_torch_function_no_python_arg_parser` in torch/csrc/utils/python_arg_parser.cpp; tried
+    with PyTorch 2.10 and 2.15). So `type(x) is torch.Tensor` is true, by which programs decide.
     """
 
-    shape, ndim, dtype, device = (
-        getattr(torch.Tensor, name) for name in ("shape", "ndim", "dtype", "device")
+    @classmethod
+    def __torch_dispatch__(cls, *args: Any) -> Any:
+        raise NotImplementedError
+
+
+def wrap(lazy: LazyTensor, kind: type[torch.Tensor] = torch.Tensor) -> torch.Tensor:
+    """The tensor that the program gets."""
+    like = lazy.like
+    # private, but PyTorch's notes on extending it describe this; there is no public way
+    tensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        _NoMemory, like.shape, like.stride(), like.storage_offset(), dtype=like.dtype, device="cpu"
     )
-    __new__, __init__, __repr__, __deepcopy__ = (
-        LazyTensor.__new__,
-        LazyTensor.__init__,
-        LazyTensor.__repr__,
-        LazyTensor.__deepcopy__,
-    )
-    __torch_function__ = LazyTensor.__torch_function__
-
-    def true(self) -> torch.Tensor:
-        return super().true().as_subclass(type(self).stands_for)
-
-    def clone(self, **options: Any) -> torch.Tensor:
-        return super().clone(**options).as_subclass(type(self).stands_for)
-
-    def detach(self) -> torch.Tensor:
-        return super().detach().as_subclass(type(self).stands_for)
-
-    def to(self, *args: Any, **options: Any) -> torch.Tensor:
-        return super().to(*args, **options).as_subclass(type(self).stands_for)
+    # private: with it C++ code that reads memory gets an error, and no null pointer
+    torch._C._set_throw_on_mutable_data_ptr(tensor)
+    try:
+        tensor.__class__ = kind
+    except TypeError:  # a class with slots of its own
+        return lazy.value().as_subclass(kind)
+    lazy._tensor = weakref.ref(tensor)
+    own = tensor.__dict__
+    own["_lazy"], own["__torch_dispatch__"] = lazy, dispatch
+    for name, function in _OWN.items():
+        own[name] = getattr(lazy, function)
+    return tensor
 
 
-class LazyImage(_Wrapped, tv_tensors.Image, LazyTensor):
-    stands_for = tv_tensors.Image
+def lazy_of(value: Any) -> LazyTensor | None:
+    """What is known of a tensor that waits, or did so; None: it is no such tensor."""
+    return value.__dict__.get("_lazy") if isinstance(value, torch.Tensor) else None
 
 
-class LazyMask(_Wrapped, tv_tensors.Mask, LazyTensor):
-    stands_for = tv_tensors.Mask
-
-
-LazyTensor.__name__, LazyImage.__name__, LazyMask.__name__ = (
-    "Tensor",
-    "Image",
-    "Mask",
-)  # which programs look at, too
-_LAZY = {torch.Tensor: LazyTensor, tv_tensors.Image: LazyImage, tv_tensors.Mask: LazyMask}
+def waiting_tensor(value: Any) -> LazyTensor | None:
+    """The same of one that still waits, where tensors may wait: a step of it may be noted."""
+    lazy = lazy_of(value)
+    return lazy if lazy is not None and lazy.waits and waits("tensor") else None
 
 
 def new_tensor(
     recipe: Recipe, shape: Ints, dtype: torch.dtype, strides: Ints | None = None
-) -> LazyTensor:
-    return LazyTensor(Cell([recipe]), shape, dtype, strides=strides)
-
-
-def collated(original: Callable[..., Any], batch: Any, **options: Any) -> torch.Tensor:
-    """`collate_tensor_fn`, which would stack into shared memory."""
-    return torch.stack(batch) if any(map(_waits, batch)) else original(batch, **options)
-
-
-def wrapped(
-    original: Callable[..., Any], wrappee: torch.Tensor, *, like: Any, **options: Any
 ) -> torch.Tensor:
-    """`tv_tensors.wrap`: also a true tensor may become like a lazy one."""
-    return (
-        wrappee.as_subclass(type(like).stands_for)
-        if isinstance(like, _Wrapped)
-        else original(wrappee, like=like, **options)
-    )
+    """A tensor of one picture.
+
+    Args:
+        strides: None: those of contiguous memory.
+    """
+    return new_tensors([recipe], _like(shape, strides or _contiguous(shape), dtype))
 
 
-def reduced(original: Callable[..., Any], tensor: torch.Tensor) -> Any:
-    """`reduce_tensor`, by which a worker sends tensors."""
-    if _waits(tensor) and STATE.sends:
-        return tensor.__reduce_ex__(4)
-    return original(tensor.true() if isinstance(tensor, LazyTensor) else tensor)
-
-
-def _rebuilt(
-    kind: type,
-    rows: list[Any],
-    made: Any,
-    shape: Ints,
-    dtype: torch.dtype,
-    lead: int,
-    strides: Ints,
+def new_tensors(
+    rows: list[Any], like: torch.Tensor, lead: Ints = (), kind: type[torch.Tensor] = torch.Tensor
 ) -> torch.Tensor:
+    """A tensor of many pictures, in new memory.
+
+    Args:
+        rows: their recipes.
+        like, lead: as of `LazyTensor`.
+    """
+    cell = Cell(rows, Form(tuple(like.shape), like.stride(), lead))
+    return wrap(LazyTensor(cell, like, lead), kind)
+
+
+def _like(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta")
+
+
+def _contiguous(shape: Sequence[int]) -> Ints:
+    return dense(shape, range(len(shape))[::-1])
+
+
+def _kept(like: torch.Tensor) -> Ints:
+    """The strides of a result whose dimensions are in the same order."""
+    return like.stride() if like.is_contiguous() else dense(like.shape, like.stride())
+
+
+def _rebuild(
+    kind: type[torch.Tensor],
+    recipes: list[Recipe | None],
+    made: torch.Tensor | None,
+    form: Any,
+    requires_grad: bool,
+) -> torch.Tensor:
+    shape, dtype, strides, lead = form
     rest = iter(() if made is None else made)
-    return _of_rows(
-        [next(rest) if row is None else row for row in rows], shape, dtype, lead, strides
-    ).as_subclass(kind)
+    rows = [next(rest) if row is None else row for row in recipes]
+    tensor = new_tensors(rows, _like(shape, strides, dtype), lead, kind)
+    return tensor.requires_grad_(requires_grad)
 
 
-def _of_rows(
-    rows: list[Any], shape: Ints, dtype: torch.dtype, lead: int, strides: Ints | None = None
-) -> LazyTensor:
-    return LazyTensor(Cell(rows, tuple(shape[:lead])), tuple(shape), dtype, lead, strides=strides)
+# What PyTorch does with them
 
 
-def _rows(tensor: torch.Tensor, lead: int) -> list[Any]:
-    """Copies of the rows of any tensor."""
-    if _waits(tensor):
-        return [row if isinstance(row, Recipe) else row.clone() for row in tensor.rows]
-    true = tensor.value() if isinstance(tensor, LazyTensor) else tensor
-    return list(true.detach().clone().reshape(-1, *true.shape[lead:]))
+def dispatch(func: Any, types: Any, args: Any = (), options: Any = None) -> Any:
+    """What PyTorch calls for each operator on a tensor that waits."""
+    options = options or {}
+    step = OPERATORS.get(func)
+    if step is not None and waits("tensor"):
+        noted = _note(step, func, args, options)
+        if noted is not None:
+            return noted
+    return _do(func, args, options)
 
 
-def _waits(tensor: Any) -> bool:
-    return isinstance(tensor, LazyTensor) and tensor.waits
+def _do(func: Any, args: Any, options: Any) -> Any:
+    """Does it to the true tensors."""
+    taken: dict[int, tuple[LazyTensor, torch.Tensor]] = {}
+
+    def true(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)([true(each) for each in value])
+        lazy = lazy_of(value)
+        if lazy is None:
+            return value
+        made = lazy.value()
+        taken[id(made)] = lazy, value
+        return made
+
+    result = func(*true(args), **{name: true(value) for name, value in options.items()})
+    for lazy, _ in taken.values():
+        if lazy.value().shape != lazy.shape:
+            raise NotImplementedError(f"{func} gives a tensor that waited another shape in place")
+    # who changes a tensor in place, or gives one for the result, gets it back
+    return taken[id(result)][1] if id(result) in taken else result
 
 
-# What PyTorch does that is noted. Each returns None for what it can not note.
-
-
-def _stack(tensors: Any, dim: int = 0) -> Any:
-    first, lead = tensors[0], _common_lead(tensors)
-    if dim or lead is None or any(each.shape != first.shape for each in tensors):
+def _note(step: Step, func: Any, args: Any, options: Any) -> Any:
+    """What the program gets if this is noted; None: it cannot be."""
+    first, rest = args[0], args[1:]
+    if isinstance(first, (list, tuple)):
+        return _join(step, func, first, rest, options)
+    lazy = lazy_of(first)
+    # a recipe has one source, so a step on two things that wait is none
+    if lazy is None or not lazy.waits or any(map(_is_lazy, (*rest, *options.values()))):
         return None
-    return _of_rows(
-        [row for each in tensors for row in _rows(each, lead)],
-        (len(tensors), *first.shape),
-        first.dtype,
-        lead + 1,
-    )
 
-
-def _cat(tensors: Any, dim: int = 0) -> Any:
-    first, lead = tensors[0], _common_lead(tensors)
-    if dim or not lead or any(each.shape[1:] != first.shape[1:] for each in tensors):
+    found = step.form(lazy, *rest, **options)  # type: ignore[misc]
+    if isinstance(found, View):
+        return lazy.see(found, func(lazy.like, *rest, **options))
+    if isinstance(found, list):
+        likes = func(lazy.like, *rest, **options)
+        return [lazy.see(view, like) for view, like in zip(found, likes, strict=True)]
+    if not isinstance(found, Each):
         return None
-    shape = (sum(map(len, tensors)), *first.shape[1:])
-    return _of_rows(
-        [row for each in tensors for row in _rows(each, lead)], shape, first.dtype, lead
-    )
+    if found.in_place:
+        return first if lazy.change(*found.step) else None  # type: ignore[misc]
+
+    if found.like is None:
+        like = func(lazy.like, *rest, **options)
+    else:
+        like = _like(lazy.shape, _kept(lazy.like), found.like)
+    each = found.step
+    if each is None and not lazy.lead and like.stride() != lazy.like.stride():
+        each = found.otherwise
+    rows = lazy.rows_after(*each) if each else lazy.copied_rows()
+    return new_tensors(rows, like, lazy.lead)
 
 
-def _common_lead(tensors: Any) -> int | None:
-    """How many dimensions number pictures in all of these; None: they do not go together, or none waits."""
-    leads = {each.lead for each in tensors if _waits(each)}
-    alike = all(type(each) in _KINDS and each.dtype == tensors[0].dtype for each in tensors)
-    return leads.pop() if alike and len(leads) == 1 else None
+def _is_lazy(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_lazy, value))
+    return lazy_of(value) is not None
 
 
-def _alias(tensor: Any, *_: Any, **__: Any) -> Any:
-    return (
-        LazyTensor(
-            tensor.cell,
-            tuple(tensor.shape),
-            tensor.dtype,
-            tensor.lead,
-            tensor.path,
-            tensor.stride(),
-        )
-        if tensor.waits
-        else None
-    )
-
-
-def _clone(tensor: Any, *, memory_format: Any = torch.preserve_format) -> Any:
-    if not tensor.waits or memory_format not in (torch.preserve_format, torch.contiguous_format):
+def _join(step: Step, func: Any, tensors: Any, rest: Any, options: Any) -> Any:
+    """`stack` and `cat`, of tensors that wait and others."""
+    waiting = [lazy for each in tensors if (lazy := waiting_tensor(each)) is not None]
+    if not waiting or options:
         return None
-    rows, kept = (
-        _rows(tensor, tensor.lead),
-        memory_format == torch.preserve_format and not tensor.lead,
-    )
-    rows = (
-        rows
-        if kept or tensor.lead
-        else [
-            row.then("contiguous") if isinstance(row, Recipe) else row.contiguous() for row in rows
-        ]
-    )
-    return _of_rows(
-        rows, tensor.shape, tensor.dtype, tensor.lead, tensor.stride() if kept else None
-    )
-
-
-def _to(tensor: Any, **options: Any) -> Any:
-    dtype = options.get("dtype")
-    if not tensor.waits or set(options) - {"dtype", "non_blocking", "copy"} or dtype is None:
+    dtype, lead, shapes = waiting[0].dtype, waiting[0].lead, [tuple(each.shape) for each in tensors]
+    if any(each.lead != lead for each in waiting):
         return None
-    return tensor.then(tensor.sides, dtype, "to", dtype)
-
-
-def _view(tensor: Any, shape: Any) -> Any:
-    known = math.prod(each for each in shape if each != -1)
-    shape, sides = (
-        tuple(tensor.numel() // max(known, 1) if each == -1 else each for each in shape),
-        tensor.sides,
-    )
-    fits = tensor.waits and shape[-len(sides) :] == sides and math.prod(shape) == tensor.numel()
-    if not fits or not (tensor.is_contiguous() or shape == tensor.shape):
+    if any(each.dtype != dtype or each.device.type != "cpu" for each in tensors):
         return None
-    strides = tensor.stride() if shape == tensor.shape else None
-    return tensor.seen_as(View(("view", shape)), shape, len(shape) - len(sides), strides)
 
-
-def _unsqueeze(tensor: Any, dim: int) -> Any:
-    if not tensor.waits or dim:
+    same = all(each is tensors[0] for each in tensors)
+    found = step.form(lead, shapes, same, *rest)  # type: ignore[misc]
+    if isinstance(found, Each):
+        like = func([_like_of(each) for each in tensors], *rest)
+        return new_tensors(waiting[0].rows_after(*found.step), like)  # type: ignore[misc]
+    if not isinstance(found, Join):
         return None
-    shape, strides, inside = (
-        (1, *tensor.shape),
-        (tensor.numel(), *tensor.stride()),
-        len(tensor.sides) < 3,
-    )
-    view = View(("unsqueeze", 0), each=("unsqueeze", 0) if inside and not tensor.lead else None)
-    return (
-        None
-        if inside and tensor.lead
-        else tensor.seen_as(view, shape, tensor.lead + (not inside), strides)
-    )
+    rows = [row for each in tensors for row in _rows_of(each, lead)]
+    return new_tensors(rows, _like_joined(found, func, tensors, rest), found.lead)
 
 
-def _squeeze(tensor: Any, dim: int) -> Any:
-    if not tensor.waits or dim or tensor.shape[0] != 1 or tensor.ndim < 3:
-        return None
-    view = View(("squeeze", 0), each=None if tensor.lead else ("squeeze", 0))
-    return tensor.seen_as(
-        view, tuple(tensor.shape[1:]), max(tensor.lead - 1, 0), tensor.stride()[1:]
-    )
+def _rows_of(tensor: torch.Tensor, lead: Ints) -> list[Any]:
+    """The pictures of any tensor, which whoever gets them may change."""
+    lazy = waiting_tensor(tensor)
+    if lazy is not None:
+        return lazy.copied_rows()
+    lazy = lazy_of(tensor)
+    true = (lazy.value() if lazy else tensor).detach().as_subclass(torch.Tensor)
+    sides = sides_of(range(true.ndim), lead)
+    return list(true.permute(*lead, *sides).clone().reshape(-1, *[true.shape[dim] for dim in sides]))
 
 
-def _expand(tensor: Any, shape: Any, **_: Any) -> Any:
-    same = len(shape) == tensor.ndim and all(
-        each in (-1, own) for each, own in zip(shape, tensor.shape, strict=True)
-    )
-    return _alias(tensor) if same else None
+def _like_joined(found: Join, func: Any, tensors: Any, rest: Any) -> torch.Tensor:
+    likes = [_like_of(each) for each in tensors]
+    if len({(each.shape, each.stride()) for each in likes}) > 1 or len(likes) < 3:
+        return func(likes, *rest)
+    # PyTorch takes 20 µs for each of them; what it says of two is true of more
+    few = func(likes[:2], *rest)
+    return _like(found.shape, dense(found.shape, few.stride()), few.dtype)
 
 
-def _select(tensor: Any, dim: int, at: int) -> Any:
-    if not tensor.waits or dim or not tensor.lead:
-        return None
-    count, at = math.prod(tensor.shape[1 : tensor.lead]), at % tensor.shape[0]
-    view = View(("select", 0, at), slice(at * count, (at + 1) * count))
-    return tensor.seen_as(view, tuple(tensor.shape[1:]), tensor.lead - 1, tensor.stride()[1:])
+def _like_of(tensor: torch.Tensor) -> torch.Tensor:
+    lazy = lazy_of(tensor)
+    return _like(tensor.shape, tensor.stride(), tensor.dtype) if lazy is None else lazy.like
 
 
-def _unbind(tensor: Any, dim: int = 0) -> Any:
-    parts = [_select(tensor, dim, at) for at in range(tensor.shape[0])]
-    return parts if parts and parts[0] is not None else None
+# Where PyTorch's own Python code reads memory
 
 
-def _permute(tensor: Any, dims: Any) -> Any:
-    lead, dims = tensor.lead, tuple(dim % tensor.ndim for dim in dims)
-    if not tensor.waits or dims[:lead] != tuple(range(lead)):
-        return None
-    each = ("permute", tuple(dim - lead for dim in dims[lead:]))
-    shape, strides = (tuple(of[dim] for dim in dims) for of in (tensor.shape, tensor.stride()))
-    return tensor.seen_as(View(("permute", dims), each=each), shape, lead, strides)
-
-
-def _slice(tensor: Any, dim: int = 0, first: Any = None, last: Any = None, step: int = 1) -> Any:
-    dim, size = dim % tensor.ndim, tensor.shape[dim]
-    first, last, step = slice(first, last, step).indices(size)
-    if not tensor.waits or step != 1 or first >= last or dim < tensor.lead > 1:
-        return None
-    inside, shape = (
-        dim >= tensor.lead,
-        (*tensor.shape[:dim], last - first, *tensor.shape[dim + 1 :]),
-    )
-    each, rows = (
-        (("slice", dim - tensor.lead, first, last), slice(None))
-        if inside
-        else (None, slice(first, last))
-    )
-    return tensor.seen_as(
-        View(("slice", dim, first, last), rows, each), shape, tensor.lead, tensor.stride()
+def _collate(original: Callable[..., Any], batch: Any, **options: Any) -> torch.Tensor:
+    """`collate_tensor_fn`, which stacks into shared memory in a worker."""
+    if any(waiting_tensor(each) for each in batch):
+        stacked = torch.stack(batch)
+        return stacked.contiguous() if get_worker_info() else stacked
+    lazies = [lazy_of(each) for each in batch]
+    return original(
+        [lazy.true() if lazy else each for lazy, each in zip(lazies, batch, strict=True)], **options
     )
 
 
-def _flip(tensor: Any, dims: Any) -> Any:
-    dims = tuple(dim % tensor.ndim - tensor.lead for dim in dims)
-    return (
-        tensor.then(tensor.sides, tensor.dtype, "flip", dims)
-        if tensor.waits and min(dims) >= 0
-        else None
-    )
+def _reduce(original: Callable[..., Any], tensor: torch.Tensor) -> Any:
+    """`reduce_tensor`, by which a worker sends tensors."""
+    lazy = lazy_of(tensor)
+    if lazy is None:
+        return original(tensor)
+    return lazy.reduce_ex(4) if lazy.waits and STATE.sends else original(lazy.true())
 
 
-def _with_number(name: str) -> Callable[..., Any]:
-    def noted(tensor: Any, other: Any, **options: Any) -> Any:
-        if not _waits(tensor) or options or not isinstance(other, (int, float)):
-            return None
-        dtype = torch.result_type(torch.empty(1, dtype=tensor.dtype), other)
-        dtype = (
-            torch.get_default_dtype() if name == "div" and not dtype.is_floating_point else dtype
-        )
-        return tensor.then(tensor.sides, dtype, name, other, dtype)
-
-    return noted
-
-
-def _box(at: Any, shape: Any) -> Ints | None:
-    """Top, left, height and width of an index of all channels: [:, a:b, c:d]."""
-    if (
-        len(shape) != 3
-        or not isinstance(at, tuple)
-        or len(at) != 3
-        or not all(isinstance(each, slice) for each in at)
-    ):
-        return None
-    channels, *region = (each.indices(size) for each, size in zip(at, shape, strict=True))
-    if channels != (0, shape[0], 1) or any(
-        step != 1 or first >= last for first, last, step in region
-    ):
-        return None
-    (top, bottom, _), (left, right, _) = region
-    return top, left, bottom - top, right - left
-
-
-def _erase(
-    tensor: torch.Tensor, top: int, left: int, height: int, width: int, value: Any
-) -> torch.Tensor:
-    tensor[:, top : top + height, left : left + width] = value
-    return tensor
-
-
-def _number_cook(name: str) -> Callable[..., torch.Tensor]:
-    return lambda tensor, other, dtype: getattr(tensor.to(dtype), name)(other)
-
-
-_KINDS = {torch.Tensor, LazyTensor, LazyImage, LazyMask}
-_ARITHMETIC = ("div", "mul", "sub", "add")
-_aten = torch.ops.aten
-_NOTED: dict[Any, Callable[..., Any]] = {
-    _aten.stack.default: _stack,
-    _aten.cat.default: _cat,
-    _aten.detach.default: _alias,
-    _aten.alias.default: _alias,
-    _aten.clone.default: _clone,
-    _aten._to_copy.default: _to,
-    _aten.view.default: _view,
-    _aten._unsafe_view.default: _view,
-    _aten.unsqueeze.default: _unsqueeze,
-    _aten.squeeze.dim: _squeeze,
-    _aten.expand.default: _expand,
-    _aten.select.int: _select,
-    _aten.unbind.int: _unbind,
-    _aten.permute.default: _permute,
-    _aten.slice.Tensor: _slice,
-    _aten.flip.default: _flip,
-} | {getattr(_aten, name).Tensor: _with_number(name) for name in _ARITHMETIC}
-add_cooks(
-    to=lambda tensor, dtype: tensor.to(dtype),
-    contiguous=torch.Tensor.contiguous,
-    view=torch.Tensor.view,
-    select=torch.Tensor.select,
-    squeeze=torch.Tensor.squeeze,
-    unsqueeze=torch.Tensor.unsqueeze,
-    permute=torch.Tensor.permute,
-    slice=lambda tensor, dim, first, last: tensor.narrow(dim, first, last - first),
-    flip=torch.Tensor.flip,
-    erase_=_erase,
-    **{name: _number_cook(name) for name in _ARITHMETIC},
-)
+replace("torch.utils.data._utils.collate", "collate_tensor_fn", _collate)
+replace("torch.multiprocessing.reductions", "reduce_tensor", _reduce)

@@ -54,7 +54,7 @@ def _cutout(original: Any, img: Any, holes: Any, fill: Any, random_generator: An
     if type(img) is LazyArray and img.waits and isinstance(fill, (int, float)):
         holes = np.asarray(holes)
         return img.then(np.empty(img.shape, img.dtype), "albumentations.cutout", holes, fill)
-    return original(*arrays._true((img, holes, fill)), random_generator)
+    return original(*arrays.true_args((img, holes, fill)), random_generator)
 
 
 _CUTOUT = Original(_DROPOUT, "cutout")

@@ -10,7 +10,7 @@ from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.steps.step import Original, Step, add, replace
-from dali_pipes.adapters.lazy.tensors import LazyTensor, new_tensor
+from dali_pipes.adapters.lazy.tensors import new_tensor, waiting_tensor
 
 Image = PIL.Image.Image
 Form = tuple[tuple[int, int], str, bool, Any]  # as of pillow.py
@@ -98,16 +98,11 @@ def plan_to_tensor(row: Any, dtype: torch.dtype) -> None:
 
 def _to_picture(original: Any, pic: Any, mode: Any = None) -> Any:
     """`to_pil_image` of bytes with three channels."""
-    is_rgb = (
-        isinstance(pic, LazyTensor)
-        and pic.waits
-        and pic.sides[:1] == (3,)
-        and pic.dtype == torch.uint8
-        and not pic.lead
-        and mode in (None, "RGB")
-        and waits("picture")
-    )
-    if not is_rgb or not isinstance(recipe := pic.rows[0], Recipe):
+    tensor = waiting_tensor(pic)
+    if tensor is None or mode not in (None, "RGB") or not waits("picture"):
+        return original(pic, mode)
+    is_rgb = tensor.sides[:1] == (3,) and tensor.dtype == torch.uint8 and not tensor.lead
+    if not is_rgb or not isinstance(recipe := tensor.rows[0], Recipe):
         return original(pic, mode)
     height, width = pic.shape[1:]
     return new_picture(recipe.then("to_pil_image"), (width, height), "RGB")

@@ -18,11 +18,12 @@ from torchvision.transforms import _functional_tensor as v1
 from torchvision.transforms.v2.functional import _geometry as v2
 
 from dali_pipes.adapters.lazy import pictures
+from dali_pipes.adapters.lazy.cells import dense
 from dali_pipes.adapters.lazy.pictures import PLAIN
 from dali_pipes.adapters.lazy.recipes import OPENERS, Recipe, Source
 from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, replace
-from dali_pipes.adapters.lazy.tensors import LazyTensor, new_tensor
+from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensor, waiting_tensor
 
 _V1 = "torchvision.transforms._functional_tensor"
 _V2 = "torchvision.transforms.v2.functional"
@@ -39,6 +40,18 @@ def _row(owner: str, attribute: str, form: Any, plan: Any = None, make: Any = No
     return Step(name, make, form, plan, owner=owner, attribute=attribute, on="tensor")
 
 
+# How results lie in memory, where not as what they are made of: strides of (…, C, H, W)
+
+
+def planes(shape: Any, _: Any = None) -> Any:
+    return dense(shape, range(len(shape))[::-1])
+
+
+def channels_last(shape: Any, _: Any = None) -> Any:
+    *lead, _, _, _ = order = list(range(len(shape)))[::-1]
+    return dense(shape, (*lead, 0, *order[-3:-1]))
+
+
 # Colors. Those of one channel come back as they are, where they have a form of their own.
 
 
@@ -46,8 +59,20 @@ def form_same(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
     return tensor.sides, tensor.dtype
 
 
+def form_planes(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
+    return tensor.sides, tensor.dtype, planes
+
+
 def form_colors(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
     return (tensor.sides, tensor.dtype) if tensor.sides[0] == 3 else None
+
+
+def form_hue(tensor: LazyTensor, hue_factor: float) -> Any:
+    return (tensor.sides, tensor.dtype, channels_last) if tensor.sides[0] == 3 else None
+
+
+def form_hue_v2(tensor: LazyTensor, hue_factor: float) -> Any:
+    return (tensor.sides, tensor.dtype, planes) if tensor.sides[0] == 3 else None
 
 
 def form_sharpness(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
@@ -508,7 +533,7 @@ def _erase(name: str) -> Callable[..., Any]:
     def note(
         original: Any, tensor: Any, i: int, j: int, h: int, w: int, v: Any, inplace: bool = False
     ) -> torch.Tensor:
-        if _is_image(tensor) and not isinstance(v, LazyTensor):
+        if _is_image(tensor) and lazy_of(v) is None:
             made = _perhaps_in_place(tensor, inplace, name, i, j, h, w, v)
             if made is not None:
                 return made
@@ -518,15 +543,18 @@ def _erase(name: str) -> Callable[..., Any]:
 
 
 def _is_image(tensor: Any) -> bool:
-    return isinstance(tensor, LazyTensor) and tensor.waits and len(tensor.sides) == 3
+    lazy = waiting_tensor(tensor)
+    return lazy is not None and lazy.is_image
 
 
 def _perhaps_in_place(
-    tensor: LazyTensor, inplace: bool, name: str, *args: Any
-) -> LazyTensor | None:
+    tensor: torch.Tensor, inplace: bool, name: str, *args: Any
+) -> torch.Tensor | None:
+    lazy = lazy_of(tensor)
+    assert lazy is not None
     if not inplace:
-        return tensor.then(tensor.sides, tensor.dtype, name, *args)
-    return tensor if tensor.change(name, *args) else None
+        return lazy.then(lazy.sides, lazy.dtype, name, *args)
+    return tensor if lazy.change(name, *args) else None
 
 
 def plan_normalize(row: Any, mean: Any, std: Any) -> None:
