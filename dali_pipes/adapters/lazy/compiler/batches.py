@@ -175,22 +175,23 @@ class Room:
 
 def find_slots(operations: Sequence[Operation], slots: Sequence[Slot]) -> list[int] | None:
     """The slot of each operation, in order; None: there are too few."""
-    places, at = [], 0
+    places, at, count = [], 0, len(slots)
     for op, _, own in operations:
-        while at < len(slots) and not _suits(op, own, slots[at]):
+        # it carries the operation out as its own slot does
+        while at < count and not (
+            slots[at] is own
+            or (
+                slots[at].interpolation == own.interpolation and slots[at].fill == own.fill
+                if op in MOVES
+                else op != "GaussianBlur" or slots[at].kernel_size == own.kernel_size
+            )
+        ):
             at += 1
-        if at == len(slots):
+        if at == count:
             return None
         places.append(at)
         at += 1
     return places
-
-
-def _suits(op: str, own: Slot, slot: Slot) -> bool:
-    """Whether this slot carries the operation out as its own one does."""
-    if op in MOVES:
-        return slot.interpolation == own.interpolation and slot.fill == own.fill
-    return op != "GaussianBlur" or slot.kernel_size == own.kernel_size
 
 
 def find_steps(steps: Sequence[Whole], keys: Sequence[Any]) -> list[int] | None:

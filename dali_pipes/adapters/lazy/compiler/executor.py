@@ -182,31 +182,25 @@ class Executor:
         that can not.
         """
         groups: dict[Kind, Pairs] = {}
-        fronts: dict[int, int] = {}
         others: list[Item] = []
-
-        def sort(item: Item, row: Row | None, why: str, done: int) -> None:
-            item.done = done
-            try:
-                if row is None:
-                    raise NoPlace(why)
-                groups.setdefault(kind_of(row), []).append((item, row))
-            except NoPlace as error:
-                item.why = item.why or str(error)
-                others.append(item)
-
         for item in items:
             if item.recipe.source in self._kept_away:
-                sort(item, None, "a backend could not decode it", 0)
-            else:
-                row, why, fronts[id(item)] = read(item.recipe)
-                sort(item, row, why, len(item.recipe.notes))
+                item.why = "a backend could not decode it"
+                others.append(item)
+                continue
+            row, item.why, item.front = read(item.recipe)
+            item.done = len(item.recipe.notes)
+            if row is None or not _sort(groups, item, row):
+                others.append(item)
         self._send(work, groups, others)
+        if not others:
+            return []
 
         items, others, groups = others, [], {}
         for item in items:
-            front = fronts.get(id(item), 0)
-            sort(item, read_front(item.recipe, front) if front else None, item.why, front)
+            item.done = item.front
+            if not item.front or not _sort(groups, item, read_front(item.recipe, item.front)):
+                others.append(item)
         self._send(work, groups, others)
         return others
 
@@ -281,6 +275,17 @@ class Executor:
             self._pool = ThreadPoolExecutor(count, "lazy_pictures")
             _one_core_each(self._pool, count)
         return self._pool.submit(_make, recipe, value, done)
+
+
+def _sort(groups: dict[Kind, Pairs], item: Item, row: Row) -> bool:
+    """Adds a picture to those of its kind; False: no backend makes such numbers."""
+    try:
+        kind = kind_of(row)
+    except NoPlace as error:
+        item.why = str(error)
+        return False
+    groups.setdefault(kind, []).append((item, row))
+    return True
 
 
 def _items_of(work: Work) -> Iterator[Item]:

@@ -48,6 +48,7 @@ class Item:
 
     Attributes:
         done: how many of the recipe's notes a backend does; the rest is done as noted.
+        front: how many of the first notes a backend may do, if it does not do all.
         why: why it does not do all; "": it does.
         future: what is done as noted.
     """
@@ -56,6 +57,7 @@ class Item:
     place: int
     recipe: Recipe
     done: int = 0
+    front: int = 0
     why: str = ""
     future: "Future[Any] | None" = None
 

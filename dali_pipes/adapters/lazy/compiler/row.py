@@ -33,6 +33,7 @@ _ONE_BY_ONE = frozenset(
 # operations to which red and blue are not the same, of tensors and of pictures
 _OF_COLORS = {"Color": "PillowColor", "Contrast": "PillowContrast", "Hue": "PillowHue"}
 _FILTERS = ("nearest", "bilinear", "bicubic")
+_CLOSE = 1e-6  # by how much a number of a matrix may be off
 # Pillow's transpositions that swap rows and columns, as matrices of a warp: of height and width
 _TURNS: dict[int, Callable[[int, int], tuple[int, ...]]] = {
     2: lambda height, width: (0, -1, width, 1, 0, 0),
@@ -86,12 +87,13 @@ class Row:
         has_colors: whether they are not gray in the file.
         takes_first: whether its one channel is the first of three equal ones.
         erased: rectangles that get a value: top, left, height, width, value.
+        changes: how often something other than `numbers` has changed.
     """
 
     __slots__ = (
-        "antialias", "axes", "channels", "corner", "dtype", "erased", "form", "has_colors",
-        "interpolation", "is_bgr", "mirrored", "operations", "plus", "region", "resized", "scale",
-        "size", "source", "steps", "takes_first",
+        "antialias", "axes", "changes", "channels", "corner", "dtype", "erased", "form",
+        "has_colors", "interpolation", "is_bgr", "mirrored", "operations", "plus", "region",
+        "resized", "scale", "size", "source", "steps", "takes_first",
     )  # fmt: skip
 
     def __init__(self, source: Pair, channels: int, axes: str, form: str):
@@ -109,6 +111,7 @@ class Row:
         self.is_bgr, self.has_colors, self.takes_first = False, True, False
         self.erased: list[tuple[int, int, int, int, Any]] = []
         self.dtype = torch.uint8
+        self.changes = 0
 
     # geometry
 
@@ -168,6 +171,7 @@ class Row:
         if any(each.op in MOVES for each in self.operations):
             self._mirror_moves(axis)
         self.mirrored[axis] ^= True
+        self.changes += 1
 
     def transpose(self, method: int) -> None:
         """As Pillow's `transpose`, whose numbers these are."""
@@ -243,9 +247,11 @@ class Row:
         if self.scale is not None or self.erased:
             raise NoPlace(f"{op} of numbers that are no pixels from 0 to 255 any more")
         self.operations.append(Operation(op, float(magnitude), slot))
+        self.changes += 1
 
     def convert(self, mode: str) -> None:
         """As Pillow's `convert`, from and to RGB and L."""
+        self.changes += 1
         is_early = not (self.operations or self.resized or self.steps)
         if mode == "L" and self.channels == 3:
             if self.is_bgr:
@@ -295,6 +301,7 @@ class Row:
     def erase(self, top: int, left: int, height: int, width: int, value: Any) -> None:
         """A rectangle gets a value: a number, or a tensor that is broadcast to it (C, H, W)."""
         self.erased.append((top, left, height, width, value))
+        self.changes += 1
 
     # dimensions
 
@@ -347,6 +354,7 @@ class Row:
 
     def _go_before_operations(self, what: str, stays_inside: bool = False) -> None:
         """Makes room for geometry, which comes before operations and numbers."""
+        self.changes += 1
         if self.erased:
             raise NoPlace(f"{what} after rectangles were erased")
         if self.scale is not None and not stays_inside:
@@ -436,21 +444,58 @@ class Reading(NamedTuple):
     front: int
 
 
+# What the last notes of a recipe make of its numbers and axes, if they change nothing else: by
+# what these were, and the notes. They are the same for almost all pictures of a program, and would
+# take more than half of the time.
+_TAILS: dict[Any, tuple[Any, ...]] = {}
+_FIRST_NOTES: set[str] = set()  # the names of the first notes of tails
+_MOST_TAILS = 1024
+
+
 def read(recipe: Recipe) -> Reading:
     """Reads a recipe from front to back."""
-    front = 0
+    front = start = 0
+    notes = recipe.notes
     try:
         row = _start(recipe)
         whole = row.region
-        for at, (name, args, options) in enumerate(recipe.notes, 1):
+        for at, (name, args, options) in enumerate(notes):
+            if name in _FIRST_NOTES and row.scale is None and not row.erased:
+                tail = _TAILS.get(_key_of(row, notes[at:]))
+                if tail is not None:
+                    row.scale, row.plus, row.dtype, row.axes, row.form, row.is_bgr = tail
+                    break
+            changes = row.changes
             _plan(row, name, args, options)
+            if row.changes != changes:
+                start = at + 1
             if row.scale is None and (row.resized or row.region != whole):
-                front = at
+                front = at + 1
+        else:
+            if start < len(notes) and not row.erased and len(_TAILS) < _MOST_TAILS:
+                _keep_tail(row, read_front(recipe, start), notes[start:])
     except NoPlace as why:
         return Reading(None, str(why), front)
     if row.scale is None and row.dtype == torch.uint8:
         front = 0
     return Reading(row, "", front)
+
+
+def _keep_tail(row: Row, before: Row, notes: tuple[Any, ...]) -> None:
+    key = _key_of(before, notes)
+    if key is not None and before.scale is None:
+        _TAILS[key] = row.scale, row.plus, row.dtype, row.axes, row.form, row.is_bgr
+        _FIRST_NOTES.add(notes[0][0])
+
+
+def _key_of(row: Row, notes: tuple[Any, ...]) -> Any:
+    """None: some arguments cannot be compared."""
+    key = row.axes, row.form, row.channels, row.is_bgr, row.dtype, *[each[:2] for each in notes]
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return None if any(each[2] for each in notes) else key
 
 
 def read_front(recipe: Recipe, count: int) -> Row:
@@ -525,19 +570,23 @@ def _scaled(scale: Numbers, plus: Numbers, by: Numbers, more: Numbers) -> tuple[
 
 def _find_move(numbers: Any, size: Pair) -> tuple[str, float] | None:
     """The operation that moves pixels as this matrix of an affine warp does, and its magnitude."""
-    a, b, c, d, _, f = numbers[:6]
+    a, b, c, d, e, f = numbers[:6]
+    if abs(a - 1) < _CLOSE and abs(e - 1) < _CLOSE:
+        others = [abs(each) < _CLOSE for each in (b, c, d, f)]
+        for op, magnitude, place in (
+            ("ShearX", b, 0),
+            ("ShiftX", -c, 1),
+            ("ShearY", d, 2),
+            ("ShiftY", -f, 3),
+        ):
+            if all(others[:place]) and all(others[place + 1 :]):
+                return op, magnitude
+
+    # about the middle
     y, x = size[0] / 2, size[1] / 2
-    for op, magnitude, matrix in (
-        ("ShearX", b, (1, b, 0, 0, 1, 0)),
-        ("ShearY", d, (1, 0, 0, d, 1, 0)),
-        ("ShiftX", -c, (1, 0, c, 0, 1, 0)),
-        ("ShiftY", -f, (1, 0, 0, 0, 1, f)),
-        (
-            "Rotate",
-            math.degrees(math.atan2(d, a)),
-            (a, -d, x - a * x + d * y, d, a, y - d * x - a * y),
-        ),
-    ):
-        if all(abs(one - other) < 1e-6 for one, other in zip(numbers, matrix, strict=False)):
-            return op, magnitude
+    shift = x - a * x + d * y, y - d * x - a * y
+    if max(abs(b + d), abs(e - a), abs(c - shift[0]), abs(f - shift[1])) < _CLOSE:
+        return (
+            ("Rotate", math.degrees(math.atan2(d, a))) if abs(a * a + d * d - 1) < _CLOSE else None
+        )
     return None
