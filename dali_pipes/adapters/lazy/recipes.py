@@ -47,6 +47,8 @@ class Source(NamedTuple):
         path: of a file, absolute.
         data: of bytes.
         stamp: of a file: device, inode, size and times of its last changes.
+        is_whole: whether it ends as a JPEG or a PNG does. What decodes a part of a truncated one
+            may not notice, where the program's decoder raises.
     """
 
     opener: str
@@ -54,6 +56,7 @@ class Source(NamedTuple):
     path: str | None
     data: bytes | None
     stamp: tuple[int, ...] | None
+    is_whole: bool = True
 
     @classmethod
     def of_file(cls, opener: str, path: Any, descriptor: int, *options: Any) -> "Source":
@@ -66,15 +69,17 @@ class Source(NamedTuple):
         found = os.fstat(descriptor)
         is_path = isinstance(path, (str, bytes, os.PathLike))
         if not is_path or not stat.S_ISREG(found.st_mode) or _is_young(found.st_mtime):
-            return cls(opener, options, None, os.pread(descriptor, found.st_size, 0), None)
+            data = os.pread(descriptor, found.st_size, 0)
+            return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]))
+        is_whole = _is_end(os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0)))
         name = os.fsdecode(path)
         absolute = name if name.startswith("/") else os.path.join(os.getcwd(), name)
-        return cls(opener, options, absolute, None, _stamp(found))
+        return cls(opener, options, absolute, None, _stamp(found), is_whole)
 
     @classmethod
     def of_bytes(cls, opener: str, data: bytes, *options: Any) -> "Source":
         PROCESS.opened += 1
-        return cls(opener, options, None, data, None)
+        return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]))
 
     @property
     def size(self) -> int:
@@ -96,6 +101,14 @@ class Source(NamedTuple):
     def check(self) -> None:
         if self.stamp is not None and _stamp(os.stat(self.path)) != self.stamp:  # type: ignore[arg-type]
             raise Changed(f"{self.path} has changed since the program opened it")
+
+
+_TAIL = 12  # bytes: the last chunk of a PNG
+
+
+def _is_end(data: bytes) -> bool:
+    """Whether these are the last bytes of a JPEG or of a PNG."""
+    return data[-2:] == b"\xff\xd9" or data[4:8] == b"IEND"
 
 
 def _stamp(found: os.stat_result) -> tuple[int, ...]:

@@ -33,6 +33,8 @@ _ONE_BY_ONE = frozenset(
 # operations to which red and blue are not the same, of tensors and of pictures
 _OF_COLORS = {"Color": "PillowColor", "Contrast": "PillowContrast", "Hue": "PillowHue"}
 _FILTERS = ("nearest", "bilinear", "bicubic")
+# torchvision's ImageReadMode; OpenCV's flags: of color, and of red, green and blue in this order
+_GRAY, _RGB, _IN_COLOR, _IMREAD_RGB = 1, 3, 1 | 256, 256
 _CLOSE = 1e-6  # by how much a number of a matrix may be off
 # Pillow's transpositions that swap rows and columns, as matrices of a warp: of height and width
 _TURNS: dict[int, Callable[[int, int], tuple[int, ...]]] = {
@@ -515,20 +517,35 @@ def _plan(row: Row, name: str, args: Any, options: Any) -> None:
 
 def _start(recipe: Recipe) -> Row:
     """The row of a picture to which nothing was done."""
-    opener, mode = recipe.source.opener, recipe.mode
+    source, mode = recipe.source, recipe.mode
+    if not source.is_whole:
+        raise NoPlace("files that do not end as a JPEG or a PNG")
     if mode not in ("RGB", "L"):
         raise NoPlace(f"pictures of mode {mode}")
     size = recipe.size[1], recipe.size[0]
     channels = 3 if mode == "RGB" else 1
-    if opener == "pillow":
+    if source.opener == "pillow":
+        # kind, whether truncated files are right, and what `draft` has chosen
+        if source.options[2:] not in ((None,), ()):
+            raise NoPlace("a JPEG that is decoded in a smaller size")
         row = Row(size, channels, "HWC" if channels == 3 else "HW", "picture")
-    elif opener == "torchvision":
-        row = Row(size, 3 if recipe.source.options == (3,) else channels, "CHW", "tensor")
+        row.has_colors = channels == 3
+        return row
+
+    # what decodes a JPEG to gray takes its luma, and does not compute it of red, green and blue
+    option = source.options[0]
+    if source.opener == "torchvision":
+        to_gray, is_color = option == _GRAY, option == _RGB or (option != _GRAY and channels == 3)
     else:
-        if recipe.source.options != (1,):
-            raise NoPlace(f"cv2.imread with {recipe.source.options}")
-        row = Row(size, 3, "HWC", "array")
-        row.is_bgr = True
+        is_color = channels == 3 if option < 0 else bool(option & _IN_COLOR)
+        to_gray = not is_color
+    if to_gray and channels == 3:
+        raise NoPlace(f"a picture that {source.opener} decodes to gray")
+    if source.opener == "torchvision":
+        row = Row(size, 3 if is_color else 1, "CHW", "tensor")
+    else:
+        row = Row(size, 3 if is_color else 1, "HWC" if is_color else "HW", "array")
+        row.is_bgr = is_color and (option < 0 or not option & _IMREAD_RGB)
     row.has_colors = mode == "RGB"
     return row
 
