@@ -337,8 +337,11 @@ def finish(images: torch.Tensor, kind: Kind, rows: Sequence[Row]) -> torch.Tenso
         images = images.flip(1)
     for image, row in zip(images, rows, strict=True):
         for top, left, height, width, value in row.erased:
+            if isinstance(value, tuple):
+                value = torch.tensor(value).view(-1, 1, 1)
             if isinstance(value, torch.Tensor):
-                value = value.to(image.device)
+                # three equal channels may stand for one
+                value = (value[: len(image)] if value.ndim == 3 else value).to(image.device)
             image[:, top : top + height, left : left + width] = value
     if kind.axes == "HW":
         return images[:, 0]

@@ -88,7 +88,8 @@ class Row:
         is_bgr: whether channels are blue, green and red.
         has_colors: whether they are not gray in the file.
         takes_first: whether its one channel is the first of three equal ones.
-        erased: rectangles that get a value: top, left, height, width, value.
+        erased: rectangles that get a value: top, left, height, width, and a number, one for each
+            channel, or a tensor.
         changes: how often something other than `numbers` has changed.
     """
 
@@ -111,7 +112,7 @@ class Row:
         self.scale: Numbers | None = None
         self.plus: Numbers = (0.0, 0.0, 0.0)
         self.is_bgr, self.has_colors, self.takes_first = False, True, False
-        self.erased: list[tuple[int, int, int, int, Any]] = []
+        self.erased: list[tuple[Any, ...]] = []
         self.dtype = torch.uint8
         self.changes = 0
 
@@ -274,6 +275,8 @@ class Row:
 
     def swap_colors(self) -> None:
         """Red becomes blue, and blue red."""
+        if self.erased:
+            raise NoPlace("channels in another order after rectangles were erased")
         if self.channels == 3:
             self.is_bgr ^= True
             if self.scale is not None:
@@ -283,17 +286,14 @@ class Row:
 
     def scale_by(self, by: Any, plus: Any = 0.0) -> None:
         """Each value becomes value × by + plus; both are numbers, or have one for each channel."""
-        if self.erased:
-            raise NoPlace("arithmetic after rectangles were erased")
         by, plus = _three(by), _three(plus)
+        self.erased = [(*box, _scaled_value(value, by, plus)) for *box, value in self.erased]
         self.scale, self.plus = _scaled(self.scale or (255.0,) * 3, self.plus, by, plus)
 
     def cast(self, dtype: torch.dtype) -> None:
         """Casts, without scaling."""
         if dtype == self.dtype:
             return
-        if self.erased:
-            raise NoPlace("another dtype after rectangles were erased")
         if self.scale is not None and not dtype.is_floating_point:
             raise NoPlace("whole numbers of numbers that are none")
         if dtype.is_floating_point and self.scale is None:
@@ -302,6 +302,10 @@ class Row:
 
     def erase(self, top: int, left: int, height: int, width: int, value: Any) -> None:
         """A rectangle gets a value: a number, or a tensor that is broadcast to it (C, H, W)."""
+        if not self.dtype.is_floating_point:
+            if isinstance(value, torch.Tensor):
+                raise NoPlace("a rectangle of several whole numbers")
+            value = int(value)  # as an array of whole numbers takes it
         self.erased.append((top, left, height, width, value))
         self.changes += 1
 
@@ -583,6 +587,14 @@ def _scaled(scale: Numbers, plus: Numbers, by: Numbers, more: Numbers) -> tuple[
         tuple(mine * each for mine, each in zip(scale, by, strict=True)),
         tuple(mine * each + add for mine, each, add in zip(plus, by, more, strict=True)),
     )
+
+
+def _scaled_value(value: Any, by: Numbers, plus: Numbers) -> Any:
+    if isinstance(value, torch.Tensor):
+        factor, more = (torch.tensor(each).view(-1, 1, 1) for each in (by, plus))
+        return value * factor + more
+    each = (value,) * 3 if isinstance(value, (int, float)) else value
+    return tuple(one * factor + more for one, factor, more in zip(each, by, plus, strict=True))
 
 
 def _find_move(numbers: Any, size: Pair) -> tuple[str, float] | None:

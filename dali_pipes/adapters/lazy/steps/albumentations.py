@@ -11,7 +11,7 @@ import torch
 
 from dali_pipes.adapters.lazy import arrays
 from dali_pipes.adapters.lazy.arrays import LazyArray
-from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, replace
+from dali_pipes.adapters.lazy.steps.step import Original, Step, add, replace
 
 _PIXEL = "albumentations.augmentations.pixel.functional"
 _DROPOUT = "albumentations.augmentations.dropout.functional"
@@ -61,8 +61,6 @@ _CUTOUT = Original(_DROPOUT, "cutout")
 
 
 def plan_cutout(row: Any, holes: Any, fill: Any) -> None:
-    if row.scale is None:
-        raise NoPlace("a cutout of bytes")
     for left, top, right, bottom in holes.tolist():
         row.erase(top, left, bottom - top, right - left, float(fill))
 
