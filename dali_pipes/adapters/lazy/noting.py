@@ -17,12 +17,13 @@ from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, w
 Call = Callable[..., Any]
 
 
-def instead_of(step: Step, function: Call) -> Call:
+def instead_of(step: Step, function: Call) -> Call | Method:
     """What is called in place of `function`: notes the step, or does it truly."""
+    assert step.on is not None
     if isinstance(step.on, Method):
         return step.on
     if not isinstance(step.on, str):
-        return partial(step.on, function)  # type: ignore[arg-type]
+        return partial(step.on, function)
     note, first = _NOTES[step.on], _first_name(function)
 
     def call(*args: Any, **options: Any) -> Any:

@@ -53,10 +53,12 @@ class Step:
     Attributes:
         name: what it is called in recipes; used once.
         make: (value, *args, **options) does it truly. None: the library's function itself.
-        form: (what waits, *args, **options) says what the result looks like: of a picture
-            (size, mode, whether it keeps `info`, what is noted as arguments, frozen, or None for
-            those of the program), of a tensor or an array (shape, dtype). Of a tensor `sides` is the shape of one picture. None: it cannot be noted with
-            these arguments, and the true thing is made.
+        form: (what waits, *args, **options) says what the result looks like; None: it cannot be
+            noted with these arguments, and the true thing is made. Of a picture: (size, mode,
+            whether it keeps `info`, what is noted as arguments, frozen, or None for those of the
+            program). Of an array: (shape, dtype). Of a tensor: (shape of one picture, dtype), and
+            perhaps (shape, strides before) -> strides; without it they are in the same order if
+            the shape stays, and else those of contiguous memory.
         plan: (row, *args, **options) changes a `Row` of the compiler, or raises `NoPlace`. None:
             the plan has no place for it.
         owner: the module that has the function; it may be imported later than this table.
@@ -67,7 +69,7 @@ class Step:
     """
 
     name: str
-    make: Callable[..., Any] = None  # type: ignore[assignment]  # never None once it is made
+    make: Any = None
     form: Callable[..., Any] | None = None
     plan: Callable[..., None] | None = None
     owner: str = ""

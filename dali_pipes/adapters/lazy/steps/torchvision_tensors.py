@@ -48,56 +48,107 @@ def planes(shape: Any, _: Any = None) -> Any:
 
 
 def channels_last(shape: Any, _: Any = None) -> Any:
-    *lead, _, _, _ = order = list(range(len(shape)))[::-1]
-    return dense(shape, (*lead, 0, *order[-3:-1]))
+    *lead, height, width, channels = range(len(shape))[::-1]
+    return dense(shape, (*lead, channels, height, width))
 
 
-# Colors. Those of one channel come back as they are, where they have a form of their own.
+# Colors. None where torchvision complains, or returns the tensor itself.
 
 
-def form_same(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
-    return tensor.sides, tensor.dtype
+def _form_same(
+    allows: Callable[..., bool], layout: Any = None, channels: tuple[int, ...] = (1, 3)
+) -> Callable[..., Any]:
+    """Of images with this many channels, where arguments are such.
+
+    Args:
+        allows: of the tensor and the arguments.
+        layout: as of `Step.form`.
+    """
+
+    def form(tensor: LazyTensor, *args: Any, **options: Any) -> Any:
+        if tensor.sides[0] not in channels or not allows(tensor, *args, **options):
+            return None
+        found = tensor.sides, tensor.dtype
+        return found if layout is None else (*found, layout)
+
+    return form
 
 
-def form_planes(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
-    return tensor.sides, tensor.dtype, planes
+def _allows_any(tensor: LazyTensor) -> bool:
+    return True
 
 
-def form_colors(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
-    return (tensor.sides, tensor.dtype) if tensor.sides[0] == 3 else None
+def _allows_bytes(tensor: LazyTensor) -> bool:
+    return tensor.dtype == torch.uint8
 
 
-def form_hue(tensor: LazyTensor, hue_factor: float) -> Any:
-    return (tensor.sides, tensor.dtype, channels_last) if tensor.sides[0] == 3 else None
+def _allows_factor(tensor: LazyTensor, *factor: Any, **named: Any) -> bool:
+    (value,) = (*factor, *named.values())
+    return isinstance(value, (int, float)) and value >= 0
 
 
-def form_hue_v2(tensor: LazyTensor, hue_factor: float) -> Any:
-    return (tensor.sides, tensor.dtype, planes) if tensor.sides[0] == 3 else None
+def _allows_sharpness(tensor: LazyTensor, sharpness_factor: Any) -> bool:
+    return _allows_factor(tensor, sharpness_factor) and min(tensor.sides[1:]) > 2
 
 
-def form_sharpness(tensor: LazyTensor, *_: Any, **__: Any) -> Any:
-    return (tensor.sides, tensor.dtype) if min(tensor.sides[1:]) > 2 else None
+def _allows_hue(tensor: LazyTensor, hue_factor: Any) -> bool:
+    return isinstance(hue_factor, (int, float)) and -0.5 <= hue_factor <= 0.5
 
 
-def form_posterize(tensor: LazyTensor, bits: int) -> Any:
-    return (tensor.sides, tensor.dtype) if 0 <= bits < 8 else None
+def _allows_gamma(tensor: LazyTensor, gamma: float, gain: float = 1) -> bool:
+    return gamma >= 0
 
 
-def form_gray(tensor: LazyTensor, num_output_channels: int = 1) -> Any:
-    if tensor.sides[0] != 3 or num_output_channels not in (1, 3):
-        return None
-    return (num_output_channels, *tensor.sides[1:]), tensor.dtype
+def _allows_bits(tensor: LazyTensor, bits: int) -> bool:
+    return type(bits) is int and 0 <= bits < 8
+
+
+def _allows_bits_of_bytes(tensor: LazyTensor, bits: int) -> bool:
+    return _allows_bytes(tensor) and 0 <= bits <= 8
+
+
+def _allows_threshold(tensor: LazyTensor, threshold: float) -> bool:
+    return threshold <= (1 if tensor.dtype.is_floating_point else 255)
+
+
+def _allows_kernel(tensor: LazyTensor, kernel_size: Any, sigma: Any = None) -> bool:
+    """The edges are reflected, so the kernel must not reach beyond the other side."""
+    sizes, widths = _kernels(kernel_size, sigma)
+    fits = max(sizes) // 2 < min(tensor.sides[1:])
+    return fits and all(size > 0 and size % 2 for size in sizes) and all(w > 0 for w in widths)
+
+
+def _kernels(kernel_size: Any, sigma: Any) -> tuple[Any, Any]:
+    sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+    if sigma is None:
+        return sizes, [size * 0.15 + 0.35 for size in sizes]
+    return sizes, (sigma,) if isinstance(sigma, (int, float)) else sigma
+
+
+def _allows_permutation(tensor: LazyTensor, permutation: Any) -> bool:
+    return len(permutation) == tensor.sides[0]
+
+
+def _allows_quality(tensor: LazyTensor, quality: int) -> bool:
+    return tensor.dtype == torch.uint8 and 1 <= quality <= 100
+
+
+def _gray(name: str) -> Callable[..., Any]:
+    """Three channels of gray are one in memory."""
+
+    def note(original: Any, image: Any, num_output_channels: int = 1) -> torch.Tensor:
+        lazy = waiting_tensor(image)
+        known = num_output_channels == 1 or (num_output_channels == 3 and image.ndim == 3)
+        if lazy is None or not lazy.is_image or lazy.sides[0] != 3 or not known:
+            return original(image, num_output_channels)
+        gray = lazy.then((1, *lazy.sides[1:]), lazy.dtype, name)
+        return gray if num_output_channels == 1 else gray.expand(image.shape)
+
+    return note
 
 
 def form_rgb(tensor: LazyTensor) -> Any:
-    return ((3, *tensor.sides[1:]), tensor.dtype) if tensor.sides[0] == 1 else None
-
-
-def plan_gray(row: Any, num_output_channels: int = 1) -> None:
-    if num_output_channels == 1:
-        row.convert("L")
-    else:
-        row.operate("Color", -1)
+    return ((3, *tensor.sides[1:]), tensor.dtype, planes) if tensor.sides[0] == 1 else None
 
 
 def plan_solarize(row: Any, threshold: float) -> None:
@@ -113,12 +164,10 @@ def _plan_blend(op: str) -> Callable[..., None]:
 
 
 def plan_blur(row: Any, kernel_size: Any, sigma: Any = None) -> None:
-    kernels = {kernel_size} if isinstance(kernel_size, int) else set(kernel_size)
-    sigmas = {sigma} if isinstance(sigma, (int, float, type(None))) else set(sigma)
-    if len(kernels) != 1 or len(sigmas) != 1:
+    sizes, widths = (set(each) for each in _kernels(kernel_size, sigma))
+    if len(sizes) != 1 or len(widths) != 1:
         raise NoPlace("a blur that is not the same in both directions")
-    (kernel,), (width,) = kernels, sigmas
-    row.operate("GaussianBlur", kernel * 0.15 + 0.35 if width is None else width, kernel)
+    row.operate("GaussianBlur", widths.pop(), sizes.pop())
 
 
 def plan_permute(row: Any, permutation: Any) -> None:
@@ -127,48 +176,56 @@ def plan_permute(row: Any, permutation: Any) -> None:
     row.swap_colors()
 
 
-def form_blur(tensor: LazyTensor, kernel_size: Any, *_: Any, **__: Any) -> Any:
-    """The edges are reflected, so it fails if the kernel reaches beyond the other side."""
-    kernels = (kernel_size,) if isinstance(kernel_size, int) else kernel_size
-    fits = max(kernels) // 2 < min(tensor.sides[1:])
-    return (tensor.sides, tensor.dtype) if fits else None
-
-
-def form_jpeg(tensor: LazyTensor, quality: int) -> Any:
-    plain = tensor.dtype == torch.uint8 and tensor.sides[0] in (1, 3) and 1 <= quality <= 100
-    return (tensor.sides, tensor.dtype) if plain else None
-
-
+_FACTOR = _form_same(_allows_factor)
+_COLORS: list[tuple[str, Any, Any, Any]] = [
+    # name, form in v1, in v2, plan
+    ("adjust_brightness", _FACTOR, _FACTOR, _plan_blend("Brightness")),
+    ("adjust_contrast", _FACTOR, _FACTOR, _plan_blend("Contrast")),
+    ("adjust_saturation", *(_form_same(_allows_factor, None, (3,)),) * 2, _plan_blend("Color")),
+    ("adjust_sharpness", *(_form_same(_allows_sharpness),) * 2, _plan_blend("Sharpness")),
+    (
+        "adjust_hue",
+        _form_same(_allows_hue, channels_last, (3,)),
+        _form_same(_allows_hue, planes, (3,)),
+        lambda row, hue_factor: row.operate("Hue", hue_factor),
+    ),
+    ("adjust_gamma", *(_form_same(_allows_gamma),) * 2, None),
+    (
+        "posterize",
+        _form_same(_allows_bits_of_bytes),
+        _form_same(_allows_bits),
+        lambda row, bits: row.operate("Posterize", bits),
+    ),
+    ("solarize", *(_form_same(_allows_threshold),) * 2, plan_solarize),
+    ("autocontrast", *(_form_same(_allows_any),) * 2, lambda row: row.operate("AutoContrast")),
+    (
+        "equalize",
+        _form_same(_allows_bytes, planes),
+        _form_same(_allows_any, planes),
+        lambda row: row.operate("EqualizeInSteps"),
+    ),
+    ("invert", *(_form_same(_allows_any),) * 2, lambda row: row.operate("Invert")),
+]
 add(
+    *[_row(_V1, name, form, plan) for name, form, _, plan in _COLORS],
+    *[_row(_COLOR, f"{name}_image", form, plan) for name, _, form, plan in _COLORS],
     *[
-        _row(owner, f"adjust_{name}{ending}", form, _plan_blend(op))
-        for owner, ending in [(_V1, ""), (_COLOR, "_image")]
-        for name, op, form in [
-            ("brightness", "Brightness", form_same),
-            ("contrast", "Contrast", form_same),
-            ("saturation", "Color", form_colors),
-            ("sharpness", "Sharpness", form_sharpness),
-        ]
-    ],
-    *[
-        _row(owner, f"{name}{ending}", form, plan)
-        for owner, ending in [(_V1, ""), (_COLOR, "_image")]
-        for name, form, plan in [
-            ("adjust_hue", form_colors, lambda row, hue_factor: row.operate("Hue", hue_factor)),
-            ("adjust_gamma", form_same, None),
-            ("posterize", form_posterize, lambda row, bits: row.operate("Posterize", bits)),
-            ("solarize", form_same, plan_solarize),
-            ("autocontrast", form_same, lambda row: row.operate("AutoContrast")),
-            ("equalize", form_same, lambda row: row.operate("EqualizeInSteps")),
-            ("invert", form_same, lambda row: row.operate("Invert")),
-            ("rgb_to_grayscale", form_gray, plan_gray),
+        Step(name, None, None, lambda row: row.convert("L"), owner, attribute, _gray(name))
+        for name, owner, attribute in [
+            ("v1.rgb_to_grayscale", _V1, "rgb_to_grayscale"),
+            ("v2.color.rgb_to_grayscale_image", _COLOR, "rgb_to_grayscale_image"),
         ]
     ],
     _row(_COLOR, "grayscale_to_rgb_image", form_rgb, lambda row: row.convert("RGB")),
-    _row(_COLOR, "permute_channels_image", form_same, plan_permute),
-    _row(_V1, "gaussian_blur", form_blur, plan_blur),
-    _row(_MISC, "gaussian_blur_image", form_blur, plan_blur),
-    _row(_AUGMENT, "jpeg_image", form_jpeg),
+    _row(
+        _COLOR,
+        "permute_channels_image",
+        _form_same(_allows_permutation, planes, (1, 2, 3, 4)),
+        plan_permute,
+    ),
+    _row(_V1, "gaussian_blur", _form_same(_allows_kernel, planes), plan_blur),
+    _row(_MISC, "gaussian_blur_image", _form_same(_allows_kernel, planes), plan_blur),
+    _row(_AUGMENT, "jpeg_image", _form_same(_allows_quality, planes)),
 )
 
 
@@ -178,7 +235,8 @@ add(
 def form_resize(
     tensor: LazyTensor, size: Any, interpolation: Any = "bilinear", antialias: Any = True
 ) -> Any:
-    return form_resize_v2(tensor, size, interpolation, None, antialias)
+    form = form_resize_v2(tensor, size, interpolation, None, antialias)
+    return None if form is None else (*form[:2], planes)
 
 
 def form_resize_v2(
@@ -192,10 +250,15 @@ def form_resize_v2(
     if not known or (size is None and max_size is None):
         return None
     new = _size_after(tuple(tensor.sides[1:]), size, max_size)
-    return None if new == tensor.sides[1:] else ((tensor.sides[0], *new), tensor.dtype)
+    if new == tensor.sides[1:]:
+        return None
+    # one image whose channels are last stays so
+    is_last = tensor.like.stride()[-3:] == channels_last(tensor.sides)
+    layout = channels_last if is_last and math.prod(tensor.shape[:-3]) == 1 else planes
+    return (tensor.sides[0], *new), tensor.dtype, layout
 
 
-def _size_after(old: tuple[int, int], size: Any, max_size: Any) -> tuple[int, ...]:
+def _size_after(old: tuple[int, ...], size: Any, max_size: Any) -> tuple[int, ...]:
     size = [size] if isinstance(size, int) else None if size is None else list(size)
     return tuple(v2._compute_resized_output_size(old, size=size, max_size=max_size))
 
@@ -246,7 +309,7 @@ def _padded(tensor: LazyTensor, sides: Any, mode: str) -> Any:
     fits = max(left, right) < width and max(top, bottom) < height
     if min(sides) < 0 or not any(sides) or not (mode in ("constant", "edge") or fits):
         return None
-    return (channels, height + top + bottom, width + left + right), tensor.dtype
+    return (channels, height + top + bottom, width + left + right), tensor.dtype, planes
 
 
 def plan_pad(row: Any, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> None:
@@ -261,8 +324,12 @@ def plan_pad_v2(row: Any, torch_padding: Any, fill: Any, padding_mode: str) -> N
 def form_center_crop(tensor: LazyTensor, output_size: Any) -> Any:
     """One that is not larger than the image is a view of it."""
     size = v2._center_crop_parse_output_size(output_size)
-    larger = any(new > old for new, old in zip(size, tensor.sides[1:], strict=True))
-    return ((tensor.sides[0], *size), tensor.dtype) if larger else None
+    if all(new <= old for new, old in zip(size, tensor.sides[1:], strict=True)):
+        return None
+    whole = [max(new, old) for new, old in zip(size, tensor.sides[1:], strict=True)]
+    # a view of what was padded
+    layout = lambda shape, _: planes((*shape[:-2], *whole))  # noqa: E731
+    return (tensor.sides[0], *size), tensor.dtype, layout
 
 
 def plan_center_crop(row: Any, output_size: Any) -> None:
@@ -280,7 +347,7 @@ def _form_warp(
     colors = len(fill) if isinstance(fill, (list, tuple)) else 1
     if kind not in ("nearest", "bilinear") or colors not in (1, channels):
         return None
-    return (channels, *(size or sides)), tensor.dtype
+    return (channels, *(size or sides)), tensor.dtype, planes
 
 
 def _plan_centred(
@@ -298,6 +365,16 @@ def _plan_centred(
     c += row.size[1] / 2 - a * width / 2 - b * height / 2
     f += row.size[0] / 2 - d * width / 2 - e * height / 2
     row.warp((height, width), (a, b, c, d, e, f), "nearest", fill)
+
+
+def _make_with_list(name: str) -> Callable[..., torch.Tensor]:
+    """v1 insists on a list, which recipes do not keep."""
+    function = Original(_V1, name)
+
+    def make(tensor: torch.Tensor, matrix: Any, *args: Any, **options: Any) -> torch.Tensor:
+        return function(tensor, list(matrix), *args, **options)
+
+    return make
 
 
 def form_affine(
@@ -385,12 +462,12 @@ def plan_affine_v2(
     _plan_centred(row, matrix, interpolation, fill)
 
 
-def _quarters(size: Any, angle: float, expand: bool, center: Any) -> int | None:
-    """How often `rotate_image` turns by 90 degrees without a warp; None: it warps."""
+def _is_turned(size: Any, angle: float, expand: bool, center: Any) -> bool:
+    """Whether `rotate_image` turns by multiples of 90 degrees, which PyTorch notes itself."""
     quarters, rest = divmod(angle % 360, 90)
-    if rest or center is not None or (quarters % 2 and not expand and size[0] != size[1]):
-        return None
-    return int(quarters)
+    if rest or center is not None:
+        return False
+    return quarters % 2 == 0 or expand or size[0] == size[1]
 
 
 def _rotation(size: Any, angle: float, center: Any) -> Any:
@@ -407,10 +484,9 @@ def form_rotate_v2(
     center: Any = None,
     fill: Any = None,
 ) -> Any:
-    channels, *size = tensor.sides
-    quarters = _quarters(size, angle, expand, center)
-    if quarters is not None:
-        return (channels, *(size[::-1] if quarters % 2 else size)), tensor.dtype
+    size = tensor.sides[1:]
+    if _is_turned(size, angle, expand, center):
+        return None
     matrix = _rotation(size, angle, center)
     return _form_warp(tensor, interpolation, fill, _expanded(v2, size, matrix, expand))
 
@@ -423,11 +499,6 @@ def plan_rotate_v2(
     center: Any = None,
     fill: Any = None,
 ) -> None:
-    quarters = _quarters(row.size, angle, expand, center)
-    if quarters is not None:
-        if quarters:
-            row.transpose({1: 2, 2: 3, 3: 4}[quarters])
-        return
     matrix = _rotation(row.size, angle, center)
     _plan_centred(row, matrix, interpolation, fill, _expanded(v2, row.size, matrix, expand))
 
@@ -479,9 +550,9 @@ add(
     _row(_GEOMETRY, "_pad_with_scalar_fill", form_pad_v2, plan_pad_v2),
     _row(_GEOMETRY, "_pad_with_vector_fill", form_pad_v2, plan_pad_v2),
     _row(_GEOMETRY, "center_crop_image", form_center_crop, plan_center_crop),
-    _row(_V1, "affine", form_affine, plan_affine),
+    _row(_V1, "affine", form_affine, plan_affine, _make_with_list("affine")),
     _row(_GEOMETRY, "affine_image", form_affine_v2, plan_affine_v2),
-    _row(_V1, "rotate", form_rotate, plan_rotate),
+    _row(_V1, "rotate", form_rotate, plan_rotate, _make_with_list("rotate")),
     _row(_GEOMETRY, "rotate_image", form_rotate_v2, plan_rotate_v2),
     _row(_V1, "perspective", form_perspective, plan_perspective),
     _row(_GEOMETRY, "perspective_image", form_perspective_v2, plan_perspective_v2),
@@ -498,7 +569,7 @@ def form_dtype(tensor: LazyTensor, dtype: torch.dtype = torch.float32) -> Any:
 def form_dtype_v2(
     tensor: LazyTensor, dtype: torch.dtype = torch.float32, scale: bool = False
 ) -> Any:
-    plain = dtype.is_floating_point or (dtype == torch.uint8 and tensor.is_floating_point())
+    plain = dtype.is_floating_point or (dtype == torch.uint8 and tensor.dtype.is_floating_point)
     return (tensor.sides, dtype) if plain and dtype != tensor.dtype else None
 
 

@@ -1,0 +1,362 @@
+"""Every row of torchvision's tensors, OpenCV and albumentations: what is noted is what is done.
+
+Each function is called as a program calls it, with random arguments, on a picture that waits and on
+the true one. The result must wait, look as the true one, and be equal to it, bit for bit.
+"""
+
+import importlib
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torchvision.io import read_image
+from torchvision.transforms.v2 import functional as v2
+from torchvision.transforms.v2.functional import InterpolationMode
+
+from dali_pipes.adapters.lazy.arrays import LazyArray
+from dali_pipes.adapters.lazy.patching import patched
+from dali_pipes.adapters.lazy.state import PROCESS, waiting
+from dali_pipes.adapters.lazy.steps import albumentations, opencv, torchvision_tensors
+from dali_pipes.adapters.lazy.steps.step import STEPS
+from dali_pipes.adapters.lazy.tensors import lazy_of
+
+HEIGHT, WIDTH = 30, 37
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Paths of pictures, by name."""
+    folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
+    noise = rng.integers(0, 256, (HEIGHT // 3 + 1, WIDTH // 3 + 1, 3), np.uint8)
+    # neighbours are alike, as in a photograph
+    colors = PIL.Image.fromarray(noise).resize((WIDTH, HEIGHT), PIL.Image.Resampling.BICUBIC)
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6
+    colors.save(folder / "colors.png")
+    colors.save(folder / "colors.jpg", quality=95)
+    colors.save(folder / "turned.jpg", quality=95, exif=exif)
+    colors.convert("L").save(folder / "gray.png")
+    return {path.name: str(path) for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries_know_what_waits():
+    with patched():
+        yield
+
+
+# What functions are called with
+
+TENSORS = {
+    "bytes": lambda files: read_image(files["colors.png"]).contiguous(),
+    "channels last": lambda files: read_image(files["colors.jpg"]),
+    "gray": lambda files: read_image(files["gray.png"]),
+    "floats": lambda files: v2.to_dtype(read_image(files["colors.png"]), torch.float32, scale=True),
+    "a part": lambda files: read_image(files["colors.png"])[:, 2:27, 3:33],
+    "some": lambda files: torch.stack(
+        [read_image(files[f"colors.{kind}"]) for kind in ("png", "jpg")]
+    ),
+}
+ARRAYS = {
+    "colors": lambda files: cv2.imread(files["colors.png"]),
+    "gray": lambda files: cv2.imread(files["gray.png"], 0),
+    "mirrored": lambda files: cv2.imread(files["colors.jpg"])[:, ::-1],
+    "other colors": lambda files: cv2.imread(files["colors.png"])[..., ::-1],
+    "a part": lambda files: cv2.imread(files["colors.png"])[2:27, 3:33],
+    "floats": lambda files: cv2.imread(files["colors.png"]).astype(np.float32),
+}
+OF_BYTES = {*TENSORS} - {"floats"}
+
+
+class Case(NamedTuple):
+    """How a row is called.
+
+    Attributes:
+        arguments: a strategy of (positional arguments, options).
+        kinds: keys of `TENSORS` or `ARRAYS`, of which it is noted.
+    """
+
+    arguments: Any
+    kinds: Any = tuple(TENSORS)
+
+
+def args(*strategies: Any, **options: Any) -> Any:
+    return st.tuples(st.tuples(*strategies), st.fixed_dictionaries(options))
+
+
+def mixed(*required: Any, **optional: Any) -> Any:
+    """Some of the options."""
+    return st.tuples(st.tuples(*required), st.fixed_dictionaries({}, optional=optional))
+
+
+def numbers(least: float, most: float) -> Any:
+    return st.integers(0, 1000).map(lambda share: least + (most - least) * share / 1000)
+
+
+# from 2 on: PyTorch 2.10 cannot resize to a single pixel
+factors, sides = numbers(0, 2), st.integers(2, 50)
+pads = st.integers(0, 9)
+MATRICES = st.tuples(
+    numbers(0.7, 1.3),
+    numbers(-0.4, 0.4),
+    numbers(-9, 9),
+    numbers(-0.4, 0.4),
+    numbers(0.7, 1.3),
+    numbers(-9, 9),
+).map(list)
+PERSPECTIVES = st.tuples(MATRICES, numbers(-0.002, 0.002), numbers(-0.002, 0.002)).map(
+    lambda each: [*each[0], *each[1:]]
+)
+fills = st.one_of(st.none(), st.just([7.0]))
+modes = st.sampled_from(["constant", "edge", "reflect", "symmetric"])
+smooth = st.sampled_from(["bilinear", "bicubic", "nearest", "nearest-exact"])
+smooth_v2 = smooth.map(InterpolationMode)
+near = st.sampled_from(["nearest", "bilinear"])
+near_v2 = near.map(InterpolationMode)
+kernels = st.tuples(*[st.sampled_from([1, 3, 5, 7])] * 2).map(list)
+sigmas = st.tuples(*[numbers(0.125, 3)] * 2).map(list)
+sizes = (
+    st.tuples(sides, sides).filter(lambda size: size not in ((HEIGHT, WIDTH), (25, 30))).map(list)
+)
+COLORED = {*TENSORS} - {"gray"}
+NORMALIZED = args(
+    st.lists(numbers(-1, 1), min_size=3, max_size=3),
+    st.lists(numbers(0.25, 2), min_size=3, max_size=3),
+)
+ERASED = args(pads, pads, sides, sides, st.one_of(numbers(0, 1), st.just(torch.zeros(3, 1, 1))))
+COLORS = {
+    "adjust_brightness": Case(args(factors)),
+    "adjust_contrast": Case(args(factors)),
+    "adjust_saturation": Case(args(factors), COLORED),
+    "adjust_sharpness": Case(args(factors)),
+    "adjust_hue": Case(args(numbers(-0.5, 0.5)), COLORED),
+    "adjust_gamma": Case(args(numbers(0.125, 3), numbers(0.5, 1.5))),
+    "posterize": Case(args(st.integers(0, 7)), OF_BYTES),
+    "solarize": Case(args(numbers(0, 1))),
+    "autocontrast": Case(args()),
+    "equalize": Case(args(), OF_BYTES),
+    "invert": Case(args()),
+}
+CASES: dict[str, Case] = {
+    **{f"v1.{name}": case for name, case in COLORS.items()},
+    **{
+        f"v2.color.{name}_image": case._replace(
+            kinds=(COLORED if case.kinds is COLORED else TENSORS)
+        )
+        for name, case in COLORS.items()
+    },
+    "v1.rgb_to_grayscale": Case(args(st.sampled_from([1, 3])), COLORED - {"some"}),
+    "v2.color.rgb_to_grayscale_image": Case(
+        args(num_output_channels=st.sampled_from([1, 3])), COLORED - {"some"}
+    ),
+    "v2.color.grayscale_to_rgb_image": Case(args(), {"gray"}),
+    "v2.color.permute_channels_image": Case(args(st.permutations([0, 1, 2])), COLORED),
+    "v1.gaussian_blur": Case(args(kernels, sigmas)),
+    "v2.misc.gaussian_blur_image": Case(mixed(kernels, sigma=st.one_of(sigmas, numbers(0.25, 2)))),
+    "v2.augment.jpeg_image": Case(args(st.integers(1, 100)), OF_BYTES),
+    "v1.resize": Case(mixed(sizes, interpolation=smooth, antialias=st.booleans())),
+    "v2.geometry.resize_image": Case(
+        st.one_of(
+            mixed(sizes, interpolation=smooth_v2, antialias=st.booleans()),
+            args(st.just([20]), max_size=st.just(24)),
+        )
+    ),
+    "v1.pad": Case(
+        mixed(
+            st.tuples(pads, pads, pads, st.integers(1, 9)).map(list),
+            fill=numbers(0, 1),
+            padding_mode=modes,
+        )
+    ),
+    "v2.geometry._pad_with_scalar_fill": Case(
+        args(
+            st.tuples(pads, pads, pads, st.integers(1, 9)).map(list),
+            fill=numbers(0, 1),
+            padding_mode=modes,
+        )
+    ),
+    "v2.geometry._pad_with_vector_fill": Case(
+        args(
+            st.tuples(pads, pads, pads, st.integers(1, 9)).map(list),
+            st.just([1.0, 2, 3]),
+            st.just("constant"),
+        ),
+        COLORED,
+    ),
+    "v2.geometry.center_crop_image": Case(args(st.tuples(st.integers(31, 50), sides).map(list))),
+    "v1.affine": Case(mixed(MATRICES, interpolation=near, fill=fills)),
+    "v1.rotate": Case(mixed(MATRICES, interpolation=near, fill=fills, expand=st.booleans())),
+    "v1.perspective": Case(mixed(PERSPECTIVES, interpolation=near, fill=fills)),
+    "v2.geometry.affine_image": Case(
+        mixed(
+            numbers(-180, 180),
+            st.tuples(st.integers(-9, 9), st.integers(-9, 9)).map(list),
+            numbers(0.5, 1.5),
+            st.tuples(numbers(-30, 30), numbers(-30, 30)).map(list),
+            interpolation=near_v2,
+            fill=fills,
+            center=st.one_of(st.none(), st.just([3.0, 4.0])),
+        )
+    ),
+    "v2.geometry.rotate_image": Case(
+        mixed(
+            st.integers(-180, 180).map(lambda angle: angle + 0.5),
+            interpolation=near_v2,
+            expand=st.booleans(),
+            fill=fills,
+            center=st.one_of(st.none(), st.just([3.0, 4.0])),
+        )
+    ),
+    "v2.geometry.perspective_image": Case(
+        mixed(st.none(), st.none(), interpolation=near_v2, fill=fills).flatmap(
+            lambda each: PERSPECTIVES.map(
+                lambda found: (each[0], {**each[1], "coefficients": found})
+            )
+        )
+    ),
+    "v1.convert_image_dtype": Case(args(st.sampled_from([torch.float32, torch.float64])), OF_BYTES),
+    "v2.misc.to_dtype_image": Case(
+        mixed(st.sampled_from([torch.float32, torch.float64]), scale=st.booleans()), OF_BYTES
+    ),
+    "v1.normalize": Case(NORMALIZED, {"floats"}),
+    "v2.normalize_image": Case(NORMALIZED, {"floats"}),
+    "v1.erase": Case(ERASED, COLORED),
+    "v2.erase_image": Case(ERASED, COLORED),
+}
+
+OF_ARRAYS, COLORED_ARRAYS = {*ARRAYS}, {*ARRAYS} - {"gray"}
+ARRAYS_OF_BYTES = OF_ARRAYS - {"floats"}
+WARP = {
+    "flags": st.sampled_from([0, 1, 2, 16, 17]),
+    "borderMode": st.sampled_from([0, 1, 2, 4]),
+    "borderValue": st.sampled_from([0, 9, (1, 2, 3)]),
+}
+CASES |= {
+    "cv2.resize": Case(
+        st.one_of(
+            mixed(st.tuples(sides, sides), interpolation=st.sampled_from([0, 1, 2, 3, 4])),
+            args(st.none(), fx=numbers(0.25, 2), fy=numbers(0.25, 2)),
+        ),
+        OF_ARRAYS,
+    ),
+    "cv2.cvtColor": Case(args(st.sampled_from([4, 6, 7, 40, 41])), COLORED_ARRAYS),
+    "cv2.flip": Case(args(st.sampled_from([-1, 0, 1])), OF_ARRAYS),
+    "cv2.rotate": Case(args(st.sampled_from([0, 1, 2])), OF_ARRAYS),
+    "cv2.transpose": Case(args(), OF_ARRAYS),
+    "cv2.warpAffine": Case(
+        mixed(
+            MATRICES.map(lambda each: np.array(each).reshape(2, 3)), st.tuples(sides, sides), **WARP
+        ),
+        OF_ARRAYS,
+    ),
+    "cv2.warpPerspective": Case(
+        mixed(
+            PERSPECTIVES.map(lambda each: np.array([*each, 1]).reshape(3, 3)),
+            st.tuples(sides, sides),
+            **WARP,
+        ),
+        OF_ARRAYS,
+    ),
+    "cv2.copyMakeBorder": Case(
+        mixed(*[pads] * 4, st.sampled_from([0, 1, 2, 4]), value=st.sampled_from([0, (1, 2, 3)])),
+        OF_ARRAYS,
+    ),
+    "cv2.GaussianBlur": Case(
+        st.one_of(
+            args(kernels, numbers(0.25, 3)),
+            args(st.just((0, 0)), numbers(0.25, 3), sigmaY=numbers(0.25, 2)),
+        ),
+        OF_ARRAYS,
+    ),
+    "cv2.LUT": Case(
+        st.integers(0, 9).map(
+            lambda seed: ((np.random.default_rng(seed).permutation(256).astype(np.uint8),), {})
+        ),
+        ARRAYS_OF_BYTES,
+    ),
+    "cv2.convertScaleAbs": Case(
+        mixed(alpha=numbers(-2, 2), beta=numbers(-99, 99)), ARRAYS_OF_BYTES
+    ),
+    "albumentations.shift_hsv": Case(args(*[numbers(-30, 30)] * 3), COLORED_ARRAYS - {"floats"}),
+    "albumentations.gamma_transform": Case(args(numbers(0.5, 2)), ARRAYS_OF_BYTES),
+    "albumentations.multiply_add": Case(args(numbers(0.5, 2), numbers(-50, 50)), ARRAYS_OF_BYTES),
+    "albumentations.normalize": Case(
+        args(*[st.just(np.array([0.25, 0.5, 1], np.float32))] * 2), COLORED_ARRAYS
+    ),
+}
+
+MODULES = (torchvision_tensors, opencv, albumentations)
+
+
+def rows_of(*modules: Any) -> set[str]:
+    """Names of the rows that these modules add, of which a library's function is replaced."""
+    owners = {each.__name__: each for each in modules}
+    found = set()
+    for name, step in STEPS.items():
+        functions = [step.form, step.plan, step.on, step.make]
+        mine = any(getattr(each, "__module__", None) in owners for each in functions)
+        if mine and step.on is not None:
+            found.add(name)
+    return found
+
+
+def called(name: str, value: Any, positional: Any, options: Any) -> Any:
+    step = STEPS[name]
+    function = importlib.import_module(step.owner)
+    for part in step.attribute.split("."):
+        function = getattr(function, part)
+    return function(value, *positional, **options)
+
+
+def waits(value: Any) -> bool:
+    lazy = value if type(value) is LazyArray else lazy_of(value)
+    return lazy is not None and lazy.waits
+
+
+def form_of(value: Any) -> tuple[Any, ...]:
+    strides = value.stride() if isinstance(value, torch.Tensor) else value.strides
+    # those of dimensions of one mean nothing
+    strides = [stride for stride, size in zip(strides, value.shape, strict=True) if size > 1]
+    return tuple(value.shape), value.dtype, strides
+
+
+def make_true(value: Any) -> Any:
+    return value.true() if type(value) is LazyArray else lazy_of(value).true()
+
+
+def prepare(kind: str, name: str, positional: Any) -> Any:
+    if name.endswith(("solarize", "solarize_image")) and kind != "floats":
+        return (255 * positional[0],)
+    return positional
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_what_is_noted_is_what_is_done(name, data, files):
+    case = CASES[name]
+    kinds = TENSORS if name.startswith("v") else ARRAYS
+    kind = data.draw(st.sampled_from(sorted(case.kinds)))
+    positional, options = data.draw(case.arguments)
+    positional = prepare(kind, name, positional)
+    PROCESS.failed = None
+
+    true = called(name, kinds[kind](files), positional, options)
+    with waiting(True):
+        made = called(name, kinds[kind](files), positional, options)
+        assert waits(made), "it is not noted"
+        assert form_of(made) == form_of(true)
+        seen = make_true(made)
+    assert form_of(seen) == form_of(true) and PROCESS.failed is None
+    np.testing.assert_array_equal(np.asarray(seen), np.asarray(true))
+
+
+def test_every_row_has_a_case():
+    assert rows_of(*MODULES) - {*CASES} == set()
