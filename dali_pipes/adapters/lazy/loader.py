@@ -1,165 +1,514 @@
-"""A live DataLoader whose pictures wait: `LazyLoader(loader)`.
+"""What a user iterates in place of a DataLoader: `LazyLoader`.
 
-    workers: the program's samples and batches, with pictures that wait (`Program`) → main process: pictures are made (`execute`)
+    DataLoader's workers ──▶ parcels ──▶ pictures are made ──▶ collated, if that was left ──▶ batch
+       program.py                       compiler/executor.py
 
-Random numbers: with a seed, `random`, NumPy, PyTorch and albumentations are seeded for every sample by (seed, epoch, place in the epoch),
-and for every collate call, so that batches do not depend on the number of workers, nor on where one resumes.
-The net: what fails while pictures wait is done once more without waiting. So an error is the program's own, or none.
+LazyLoader      keeps its place among the epochs, and what lives as long as it does: the DataLoader
+                with the program's workers, and the executor with its backends
+_Epoch          the batches of one epoch; it ends their workers when it is dropped
+_Parcels        what the workers send
+
+Without a seed every random number is drawn as the program draws it, and batches are equal to those
+of the old loader. With one, they depend on (seed, epoch, place in the epoch), whatever the number
+of workers and ranks, and a resume goes on in the middle of an epoch.
 """
 
 import copy
+import os
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data._utils.pin_memory import pin_memory
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from dali_pipes.adapters.lazy.cells import Cell
-from dali_pipes.adapters.lazy.found import Found, make_all
-from dali_pipes.adapters.lazy.looks import hint
+from dali_pipes.adapters.lazy.compiler.executor import Executor, Work
+from dali_pipes.adapters.lazy.explain import Account, explain
+from dali_pipes.adapters.lazy.finishing import Finisher
+from dali_pipes.adapters.lazy.found import Found
 from dali_pipes.adapters.lazy.order import Order
-from dali_pipes.adapters.lazy.patching import patch_for_good
-from dali_pipes.adapters.lazy.program import Parcel, Program, Stream
-from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_all
-from dali_pipes.adapters.lazy.state import Look, eager, waiting
+from dali_pipes.adapters.lazy.patching import patched
+from dali_pipes.adapters.lazy.program import Parcel, Program
+from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_shared
+from dali_pipes.adapters.lazy.resume import facts_of, make_state, read_state
+from dali_pipes.adapters.lazy.state import waiting
+from dali_pipes.adapters.lazy.streams import Stream
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.errors import ConfigError
+from dali_pipes.loader.mistakes import RefusesAttributes
+from dali_pipes.options import check_arguments
+from dali_pipes.plan.philox import LARGEST_EPOCH
+from dali_pipes.plan.plan import Rank
 
-Execute = Callable[[list[Cell]], None]
+AHEAD = 8  # batches that may be read before they are needed
+
+# changes the batches of an epoch, as timm's PrefetchLoader does; it may take one ahead
+Change = Callable[["_Epoch", Iterator[Any]], Iterator[Any]]
 
 
-class LazyLoader:
+class Position(NamedTuple):
+    """Where a loader is.
+
+    Attributes:
+        epoch: of the next batch.
+        samples: how many of it all ranks have delivered.
+        is_abandoned: whether the next `iter()` leaves out the rest of this epoch.
     """
+
+    epoch: int
+    samples: int
+    is_abandoned: bool
+
+
+class LazyLoader(RefusesAttributes):
+    """Batches of a program, epoch after epoch: each `iter()` is the next one, and leaving a loop
+    early abandons it. The program's own DataLoader stays as it is.
+
+    One thread at a time uses it, and one epoch at a time is delivered. It belongs to the process
+    that made it, and ends with its last reference.
+
     Args:
-        loader: the program's; it stays as it is.
-        seed: of all random numbers; None: they are drawn as the program draws them.
-        execute: makes all of these cells.
-        checks: whether some samples are made twice, by copies of the process, and compared.
+        loader: the program's.
+        config: of the backend that makes pictures; None: they are made as noted, bit by bit.
+        seed, check, rank, on_bad_sample: as of `from_torch`.
+        device: where all tensors of a batch arrive; None: where the program puts them.
+        change: what happens to each batch in the end.
+
+    Attributes:
+        dataset: the program's.
+        batch_size: samples of a full batch of this process; None: the program's sampler decides.
+        sampler, batch_sampler: the program's, whose `set_epoch` chooses this loader's epoch, too.
     """
+
+    _set_once = ("dataset", "batch_size", "sampler", "batch_sampler")
+    _set_often = ("mixup_enabled",)
 
     def __init__(
         self,
-        loader: DataLoader,
+        loader: DataLoader[Any],
+        config: LoaderConfig | None = None,
+        *,
         seed: int | None = None,
-        execute: Execute | None = None,
-        checks: bool = True,
+        check: bool = True,
+        rank: Rank | None = None,
+        device: torch.device | None = None,
+        on_bad_sample: str = "raise",
+        change: Change | None = None,
     ):
-        self.loader, self.seed, self.execute = loader, seed, execute or make_all
-        self.epoch = self.next_epoch = self.batches = self.skip = self.waited = self.opened = (
-            self.kept
-        ) = 0
-        self.seen: Counter[Look] = Counter()
-        self.said: list[str] = []
-        self._program = Program(loader, seed, checks)
-        self._is_stream = isinstance(loader.dataset, IterableDataset)
+        self._loader, self._seed, self._change = loader, seed, change
+        self._device = device or torch.device("cpu")
+        substitutes = on_bad_sample == "substitute"
+        self._program = Program(loader, seed, check, substitutes)
         self._order: Order | None = None
-        self._inner = copy.copy(loader)
-        own: dict[str, Any] = {
-            "collate_fn": self._program.collate,
-            "dataset": self._program,
-            "_iterator": None,
-        }
-        if loader.num_workers:
-            own["worker_init_fn"] = self._program.start
-        if self._is_stream:
-            own["dataset"] = Stream(self._program)
+        self._stream: Stream | None = None
+        if isinstance(loader.dataset, IterableDataset):
+            self._stream = Stream(self._program)
+            if substitutes:  # which sample is bad is known only before they are collated
+                self._program.leave_collating()
         else:
-            name = "sampler" if loader.batch_sampler is None else "batch_sampler"
-            own[name] = self._order = Order(getattr(loader, name), seed, name == "batch_sampler")
-        vars(self._inner).update(own)
+            self._order = Order(loader, seed, rank)
+        self._inner = _make_inner(loader, self._program, self._order or self._stream, seed)
 
-    def __len__(self) -> int:
-        return len(self.loader)
+        self.dataset, self.batch_size = loader.dataset, loader.batch_size
+        if self._order and self.batch_size is None:
+            self.batch_size = self._order.batch_size
+        self.sampler = _EpochSampler(self, loader.sampler)
+        outer = loader.batch_sampler
+        self.batch_sampler = None if outer is None else _EpochSampler(self, outer)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("loader", "_inner"):
-            raise AttributeError(name)
-        return getattr(self.loader, name)
+        self._executor = Executor(config, self._device, self.batch_size or 1, self._ahead)
+        self._account = Account()
+        self._finisher = Finisher(
+            self._program, self._executor, self._account, device, check, loader.pin_memory
+        )
+        self._position = Position(0, 0, False)
+        self._chosen: int | None = None  # the epoch of the next iter()
+        self._seen_epoch = self._epoch_of_sampler
+        self._running: weakref.ref[_Epoch] | None = None
+        self._process, self._is_closed = os.getpid(), False
+        weakref.finalize(self, _close, self._executor, self._inner, self._process)
 
-    def state_dict(self) -> dict[str, int]:
-        """Where it is: after so many batches of an epoch."""
-        return {"epoch": self.epoch, "batches": self.batches}
+    @property
+    def _ahead(self) -> int:
+        """How many batches may be read before they are needed.
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.next_epoch, self.skip = state["epoch"], state["batches"]
+        Without workers none: the program's samples run between the steps of the training, and draw
+        from the same random numbers. Nor without a seed if the program's own sampler decides, which
+        may draw from them or look at what the training does.
+        """
+        is_free = self._order is None or self._order.is_known or self._seed is not None
+        return AHEAD if self._loader.num_workers and is_free else 0
+
+    # epochs
 
     def __iter__(self) -> Iterator[Any]:
-        self.epoch, self.next_epoch, self.batches, self.skip = (
-            self.next_epoch,
-            self.next_epoch + 1,
-            self.skip,
-            0,
-        )
-        for batch in self._batches():
-            self.batches += 1
-            yield batch
-        self.epoch, self.batches = self.next_epoch, 0
+        self._refuse_use()
+        if running := self._running and self._running():
+            running.end("another one was begun; a loader delivers one epoch at a time")
+        position = self._next_position()
+        self._position, self._chosen = position, None
+        self._seen_epoch = self._epoch_of_sampler
+        epoch = _Epoch(self, position)
+        self._running = weakref.ref(epoch)
+        return epoch
 
-    def _batches(self) -> Iterator[Any]:
-        return map(self.finish, self._parcels())
+    def _next_position(self) -> Position:
+        """Where the next `iter()` begins."""
+        epoch, samples, is_abandoned = self._position
+        chosen = self._chosen
+        if self._epoch_of_sampler != self._seen_epoch:  # the program has set it itself
+            chosen = self._epoch_of_sampler
+        if chosen is None:
+            return Position(epoch + 1, 0, False) if is_abandoned else self._position
+        return Position(chosen, 0 if is_abandoned or chosen != epoch else samples, False)
+
+    @property
+    def _epoch_of_sampler(self) -> int | None:
+        """The epoch that a sampler has by `set_epoch`."""
+        for own in (self._loader.batch_sampler, self._loader.sampler):
+            if hasattr(own, "set_epoch") and isinstance(getattr(own, "epoch", None), int):
+                return own.epoch  # type: ignore[union-attr, no-any-return]
+        return None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch belongs to, from 0."""
+        is_running = self._running is not None and self._running() is not None
+        return (self._position if is_running else self._next_position()).epoch
+
+    @check_arguments(epoch=(0, LARGEST_EPOCH))
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch of the next `iter()`, as `set_epoch` of the program's sampler does. It
+        begins at its start; after a resume into this very epoch where the resume goes on.
+        """
+        for own in {id(each): each for each in self._samplers}.values():
+            own.set_epoch(epoch)
+        self._chosen, self._seen_epoch = epoch, self._epoch_of_sampler
+
+    @property
+    def _samplers(self) -> list[Any]:
+        """The program's samplers that have epochs."""
+        outer = self._loader.batch_sampler
+        own = [self._loader.sampler, outer, getattr(outer, "sampler", None)]
+        return [each for each in own if hasattr(each, "set_epoch")]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next batch is: its epoch, the samples delivered in it by all ranks, and what
+        must not change before a resume. JSON keeps it.
+
+        Raises:
+            ConfigError: in the middle of an epoch, if there is no seed.
+        """
+        self._refuse_use()
+        epoch, samples, _ = self._position if self._chosen is None else self._next_position()
+        return make_state(epoch, samples, self._seed, self.batch_size, self._facts)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where `state_dict` was called, with any number of workers and any backend, and of
+        PyTorch's samplers also with any number of ranks.
+
+        Raises:
+            ConfigError: what decides the order has changed since, and the text names it.
+        """
+        self._refuse_use()
+        epoch, samples = read_state(state, self._seed, self.batch_size, self._facts)
+        if running := self._running and self._running():
+            running.end("a state was loaded")
+        self._position, self._chosen = Position(epoch, samples, False), None
+        self._seen_epoch = self._epoch_of_sampler
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return facts_of(self._order, self.dataset, self._loader.num_workers)
+
+    # what a program reads
+
+    def __len__(self) -> int:
+        """Batches of one epoch of this process, as the DataLoader says."""
+        own = type(self._inner).__len__ is not DataLoader.__len__
+        return len(self._inner) if own or self._order is None else len(self._order)
+
+    @property
+    def bad_samples(self) -> list[tuple[Any, str, str]]:
+        """(index, file, error) of each sample in whose place another one came."""
+        return list(self._account.told.bad)
+
+    @property
+    def waited(self) -> int:
+        """How many pictures of all batches waited until these were there."""
+        return self._account.waited
 
     def explain(self) -> str:
-        """Which share of the pictures waits, and for each place in the program where pixels are looked at what would let them wait."""
-        lines = [
-            f"of {self.opened} pictures that the program opened {self.kept} waited for the batch ({self.kept / max(self.opened, 1):.0%})"
-        ]
-        for look, count in self.seen.most_common():
-            lines.append(
-                f"{look.place}, in {look.where}: pixels are looked at {count} times, by {look.by}; {hint(look)}"
-            )
-        if self._program.late:
-            lines.append(
-                "the collate function looks at pixels; it runs in the training process, on finished pictures"
-            )
-        return "\n".join(lines + self.said)
-
-    def _parcels(self) -> Iterator[Parcel]:
-        """What the workers send in one epoch."""
-        if self._order is not None:
-            self._order.epoch, self._order.skip = self.epoch, self.batches
-        apart = not self.loader.num_workers and self.seed is not None
-        if not self.loader.num_workers:
-            patch_for_good()
-        iterator = iter(self._inner)
-        while True:
-            with waiting(not self.loader.num_workers), own_numbers(apart):
-                parcel = next(iterator, None)
-            if parcel is None:
-                break
-            self._program.late |= not parcel.collated
-            self.seen.update(parcel.seen)
-            self.opened += parcel.opened
-            for text in parcel.said:
-                self.said.append(text)
-                warnings.warn(text, stacklevel=3)
-            yield parcel
-
-    def finish(self, parcel: Parcel) -> Any:
-        """The batch that the program would have made."""
-        found = Found(parcel.batch)
+        """Which share of pictures waits, which places in the program look at pixels and what would
+        let these wait, what made the pictures, and what was compared and seeded.
+        """
         try:
-            self.execute(found.cells)
-            return self.deliver(parcel, found)
-        except Exception as error:
-            return self.ask_again(parcel, error)
+            batches = len(self)
+        except TypeError:
+            batches = None
+        lines = explain(self._account, self._program, self._order, self._executor, batches)
+        return "\n".join(lines)
 
-    def deliver(self, parcel: Parcel, found: Found) -> Any:
-        """The same, once the cells are made."""
-        self.waited, self.kept = self.waited + found.waited, self.kept + found.sources
-        batch = found.true()
-        if not parcel.collated:
-            with eager(), own_numbers(parcel.seed is not None):
-                if parcel.seed is not None:
-                    seed_all(*parcel.seed)
-                batch = self._program.own_collate(batch)
-        return pin_memory(batch) if self.loader.pin_memory and torch.cuda.is_available() else batch
+    def __getattr__(self, name: str) -> Any:
+        # only called for what does not exist here: options of the program's loader
+        if name.startswith("__") or "_loader" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
 
-    def ask_again(self, parcel: Parcel, error: Exception) -> Any:
-        if not parcel.asks:
-            raise error
-        text = f"samples {[ask.index for ask in parcel.asks]}: {type(error).__name__}: {error}; the program is asked once more"
-        self.said.append(text)
-        warnings.warn(text, stacklevel=3)
-        with own_numbers(True):
-            return self._program.again(parcel.asks)
+    @property
+    def mixup_enabled(self) -> bool:
+        """Whether timm's collate function mixes, as of its PrefetchLoader."""
+        return bool(getattr(self._loader.collate_fn, "mixup_enabled", False))
+
+    @mixup_enabled.setter
+    def mixup_enabled(self, value: bool) -> None:
+        if hasattr(self._loader.collate_fn, "mixup_enabled"):
+            self._loader.collate_fn.mixup_enabled = value
+
+    # its end
+
+    def close(self) -> None:
+        """Ends workers, threads and backends. The loader cannot be used afterwards."""
+        if running := self._running and self._running():
+            running.end("the loader was closed")
+        self._is_closed = True
+        _close(self._executor, self._inner, self._process)
+
+    def _refuse_use(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("the loader is closed; call from_torch again")
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "the loader was made in another process, of which this one is a fork; call "
+                "from_torch in the process that uses it"
+            )
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a loader cannot be pickled or copied, because it has threads and processes; call "
+            "from_torch in the process that uses it"
+        )
+
+    def __repr__(self) -> str:
+        epoch, samples, _ = self._position
+        where = "closed" if self._is_closed else f"next is sample {samples} of epoch {epoch}"
+        return f"LazyLoader({type(self.dataset).__name__}, {self._executor!r}; {where})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _close(executor: Executor, inner: DataLoader[Any], process: int) -> None:
+    if os.getpid() == process:  # workers and threads are not those of a fork
+        executor.close()
+        inner._iterator = None
+
+
+def _make_inner(
+    loader: DataLoader[Any], program: Program, place: Order | Stream | None, seed: int | None
+) -> DataLoader[Any]:
+    """The program's DataLoader, with our data set, sampler and collate function in place of its
+    own. All else is as it was, also what a class derived from DataLoader does.
+    """
+    inner = copy.copy(loader)
+    own: dict[str, Any] = {"collate_fn": program.collate, "dataset": program, "_iterator": None}
+    if isinstance(place, Stream):
+        own["dataset"] = place
+    else:
+        own["batch_sampler" if loader.batch_sampler is not None else "sampler"] = place
+    if loader.num_workers:
+        own["worker_init_fn"] = program.start
+    if seed is not None:
+        own["generator"] = None  # the workers' seeds are drawn from what is seeded
+    vars(inner).update(own)
+
+    # a class may keep an iterator of its own, such as Ultralytics' InfiniteDataLoader
+    for name, value in vars(loader).items():
+        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
+            vars(inner)[name] = DataLoader.__iter__(inner)
+    return inner
+
+
+class _Epoch(Iterator[Any]):
+    """The batches that are left of one epoch.
+
+    Attributes:
+        key: of the batch that was made last: by which random numbers are seeded that change it.
+    """
+
+    def __init__(self, loader: LazyLoader, position: Position):
+        self._loader, self.epoch = loader, position.epoch
+        self._why_ended = ""
+        self._positions: deque[Position] = deque()  # after batches that were made
+        self.key: tuple[Any, ...] = ()
+        self._stack = ExitStack()
+        if not loader._loader.num_workers:
+            self._stack.enter_context(patched())
+
+        skipped = 0
+        if loader._order is not None:
+            loader._order.epoch, loader._order.delivered = position[:2]
+            self._left = loader._order.left()
+        elif loader._stream is not None:
+            # a stream is run from its start, and what was delivered is left out
+            skipped, self._left = position.samples, None
+            loader._stream.begin(loader._inner, position.epoch)
+        self._parcels = _Parcels(loader._inner, loader._seed, position.epoch, skipped)
+        self._samples = position.samples
+        works = loader._executor.run(map(_work_of, self._parcels))
+        self._batches = self._plain = self._finish(works)
+        if loader._change:
+            self._batches = loader._change(self, self._batches)
+
+    def __next__(self) -> Any:
+        loader = self._loader
+        loader._refuse_use()
+        if self._why_ended:
+            raise RuntimeError(f"this epoch was left when {self._why_ended}")
+        try:
+            if loader._order is not None:
+                loader._order.run_ahead()
+            batch = next(self._batches)
+        except StopIteration:
+            self._go_to(Position(self.epoch + 1, 0, False))
+            self._free()
+            raise
+        except BaseException as error:
+            self._go_to(loader._position._replace(is_abandoned=True))
+            self.end(f"an error came: {type(error).__name__}")
+            raise
+
+        self._go_to(self._positions.popleft())
+        loader._account.batches += 1
+        for text in loader._account.take_new():
+            warnings.warn(text, stacklevel=2)
+        return batch
+
+    def _go_to(self, position: Position) -> None:
+        if not self._why_ended:
+            self._loader._position = position
+
+    def _finish(self, works: Iterator[Work]) -> Iterator[Any]:
+        loader = self._loader
+        rank = loader._order.rank if loader._order else Rank()
+        for number, work in enumerate(works, 1):
+            parcel: Parcel = work.parcel[0]
+            first = self._samples
+            self.key = loader._seed, "batch", self.epoch, first + rank.index
+            batch = loader._finisher.finish(work)
+            self._samples += parcel.count * rank.count
+            is_last = number == self._left
+            self._positions.append(
+                Position(self.epoch + 1, 0, False)
+                if is_last
+                else Position(self.epoch, self._samples, True)
+            )
+            yield batch
+
+    def end(self, why: str) -> None:
+        """Ends it before its last batch."""
+        self._why_ended = self._why_ended or why
+        self._free()
+
+    def _free(self) -> None:
+        if os.getpid() == self._loader._process:
+            for each in (self._batches, self._plain):
+                if hasattr(each, "close"):
+                    each.close()
+            self._parcels.close()
+            self._stack.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_batches"):
+            self._free()
+
+
+class _Parcels(Iterator[Parcel]):
+    """What the workers send in an epoch; without workers, what the program makes here.
+
+    It knows no loader, so that a loader that is dropped ends at once.
+
+    Args:
+        skipped: samples at its start that are left out.
+    """
+
+    def __init__(self, inner: DataLoader[Any], seed: int | None, epoch: int, skipped: int):
+        self._is_here, self._seed = not inner.num_workers, seed
+        self._left_to_skip = skipped
+        with self._as_program(seed is not None):
+            if seed is not None:
+                seed_shared(seed, "workers", epoch)
+            self._iterator: Iterator[Any] | None = iter(inner)
+
+    @contextmanager
+    def _as_program(self, has_own_numbers: bool) -> Iterator[None]:
+        # a worker that is forked in it would inherit what is said of this thread
+        here = waiting(True) if self._is_here else nullcontext()
+        with here, own_numbers(has_own_numbers):
+            yield
+
+    def __next__(self) -> Parcel:
+        while (iterator := self._iterator) is not None:
+            with self._as_program(self._is_here and self._seed is not None):
+                parcel: Parcel = next(iterator)
+            if not self._left_to_skip:
+                return parcel
+            if parcel.count > self._left_to_skip:
+                raise ConfigError(
+                    "the stream has batches of other sizes than when its state was made; resume "
+                    "with the batch size and the workers of then"
+                )
+            self._left_to_skip -= parcel.count
+        raise StopIteration
+
+    def close(self) -> None:
+        self._iterator = None
+
+
+def _work_of(parcel: Parcel) -> Work:
+    found = Found(parcel.batch)
+    return Work(found.cells, (parcel, found))
+
+
+class _EpochSampler:
+    """The program's sampler, whose `set_epoch` also chooses the loader's epoch."""
+
+    def __init__(self, loader: LazyLoader, own: Any):
+        self._loader, self._own = weakref.ref(loader), own
+
+    @property  # programs ask isinstance(loader.sampler, DistributedSampler)
+    def __class__(self) -> type:  # type: ignore[override]
+        return type(self._own)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch of the next `iter()`."""
+        if loader := self._loader():
+            loader.set_epoch(epoch)
+
+    @property
+    def sampler(self) -> Any:
+        """Of a batch sampler."""
+        loader, inner = self._loader(), self._own.sampler
+        return _EpochSampler(loader, inner) if loader else inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._own)

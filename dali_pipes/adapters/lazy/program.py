@@ -1,250 +1,496 @@
-"""What runs in a worker: the program's data set and collate function, and the net below them."""
+"""The program's data set and collate function in a worker, and the net below them.
 
+    Ask ──▶ the program's samples ──▶ its collate function ──▶ Parcel
+
+Both run as they are, while pictures wait. What fails is done once more with true pictures, from the
+same random state. So an error is the program's own, or none; and if there is none, this kind of
+waiting ends, in all workers. Some samples are made twice and compared (compared.py).
+
+A collate function that looks at pixels is left to the training process, where the pictures of a
+batch are made together.
+"""
+
+import copy
+import dis
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing.reduction import ForkingPickler
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from dali_pipes.adapters.lazy.arrays import LazyArray
-from dali_pipes.adapters.lazy.compared import Copy
+from dali_pipes.adapters.lazy.compared import Checks, NotTheSame
 from dali_pipes.adapters.lazy.found import Found, true_pictures
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.patching import patch_for_good
-from dali_pipes.adapters.lazy.random_numbers import read_states, restore, seed_all
-from dali_pipes.adapters.lazy.state import PROCESS, eager, sending
+from dali_pipes.adapters.lazy.random_numbers import Numbers, States, own_numbers
+from dali_pipes.adapters.lazy.recipes import Source
+from dali_pipes.adapters.lazy.state import PROCESS, Look, eager, sending
+
+try:
+    from dali_pipes.adapters.lazy.dry_run import draw_as
+except ImportError:
+
+    def draw_as(*_: Any) -> bool:
+        return False
+
+
+Call = Callable[[Callable[[], Any], list[Any]], Any]
+
+KINDS = ("array", "tensor", "picture")  # in the order in which they are given up
+_IS_LATE = len(KINDS)  # the place of a flag behind theirs
 
 default_collate_fn_map[LazyArray] = lambda batch, *, collate_fn_map=None: torch.stack(
     [torch.as_tensor(each) for each in batch]
 )
 
-KINDS = ("array", "tensor", "picture")  # in the order in which they are given up
-STOP = "the end of a stream"
 
+@dataclass
+class Told:
+    """What a worker has to say since it last said something.
 
-class NotTheSame(Exception):
-    """A sample is another one if its pictures wait."""
+    Attributes:
+        opened: how many pictures were opened that wait.
+        seen: where pixels were made because the program looked at them: how often, and the seconds
+            of CPU that it took.
+        compared: how many samples and batches were made twice, and the seconds that it took.
+        again: how many batches were made once more, since a file could not be read.
+        said: what the user should know, in words.
+        bad: index, file and error of each sample in whose place another one came.
+    """
+
+    opened: int = 0
+    seen: Counter[Look] = field(default_factory=Counter)
+    seconds: Counter[Look] = field(default_factory=Counter)
+    compared: int = 0
+    compared_seconds: float = 0.0
+    again: int = 0
+    said: list[str] = field(default_factory=list)
+    bad: list[tuple[Any, str, str]] = field(default_factory=list)
 
 
 @dataclass
 class Parcel:
-    """What a worker sends.
+    """What a worker sends for a batch.
 
     Attributes:
-        batch: what the program made; without `collated` the samples that its collate function is to get.
-        asks: which samples these are; empty of a stream.
-        opened: how many pictures were opened for it.
-        seen: how often pictures were made in the worker, by place.
-        said: what went wrong, in words.
+        batch: what the program made; without `is_collated` the samples for its collate function.
+        count: how many samples it has.
+        ask: which samples were wanted; None: the next ones of a stream.
+        key: by which the collate function's random numbers are seeded; None: they are not.
+        before: the state of the random numbers before the samples, if no seed decides it.
+        before_collate: the same before the collate function, if it did not run here.
+        error: of a picture that could not be made: the training process is to ask once more.
     """
 
     batch: Any
-    asks: list[Ask]
-    collated: bool = True
-    seed: Any = None
-    opened: int = 0
-    seen: Counter = field(default_factory=Counter)
-    said: list[str] = field(default_factory=list)
+    count: int
+    ask: Ask | None
+    told: Told
+    is_collated: bool = True
+    key: tuple[Any, ...] | None = None
+    before: States | None = None
+    before_collate: States | None = None
+    error: Exception | None = None
+
+
+class Packed:
+    """A parcel on its way. It is pickled before the program goes on, which may change what is in
+    it, and unpickled as it arrives, since a worker that ends takes shared memory along.
+
+    Args:
+        copies: whether all is copied; otherwise tensors are in shared memory from now on.
+    """
+
+    def __init__(self, parcel: Parcel, copies: bool):
+        with sending():
+            dump = pickle.dumps if copies else ForkingPickler.dumps
+            self._data = bytes(dump(vars(parcel)))
 
     def __reduce__(self) -> Any:
-        with sending():
-            return _unpacked, (bytes(ForkingPickler.dumps(vars(self))),)
+        return _unpack, (self._data,)
 
 
-def _unpacked(data: bytes) -> Parcel:
+def _unpack(data: bytes) -> Parcel:
     return Parcel(**pickle.loads(data))
 
 
-def _snapshot(samples: Any) -> Any:
-    """A copy of what the program may still change, since its collate function, which copies as a rule, runs later."""
-    with sending():
-        return pickle.loads(pickle.dumps(samples, protocol=5))
+class Program(Dataset[Any]):
+    """The program's data set, collate function and worker_init_fn.
 
+    Args:
+        check: whether some samples are made twice and compared.
+        substitutes: whether another sample takes the place of one that cannot be made.
 
-class Program(Dataset):
-    """The program's data set, collate function and worker_init_fn."""
+    Attributes:
+        told: what there is to say with the next parcel.
+    """
 
-    def __init__(self, loader: DataLoader, seed: int | None, checks: bool):
-        self.dataset, self.own_collate, self.own_init, self.seed = (
-            loader.dataset,
-            loader.collate_fn,
-            loader.worker_init_fn,
-            seed,
-        )
-        self.checks, self.made, self.next_check, self.checked_collate = checks, 0, 1, False
-        self.batched, self.late, self.asks, self.said = (
-            loader.batch_size is not None or loader.batch_sampler is not None,
-            False,
-            [],
-            [],
-        )
+    def __init__(self, loader: DataLoader[Any], seed: int | None, check: bool, substitutes: bool):
+        self.dataset, self.collate_fn = loader.dataset, loader.collate_fn
+        self._init_fn = loader.worker_init_fn
+        self.is_batched = loader.batch_sampler is not None or loader.batch_size is not None
+        self.seed, self.substitutes = seed, substitutes
+        # of all workers: which kinds do not wait any more; whether collating is left
+        self._flags = torch.zeros(len(KINDS) + 1, dtype=torch.uint8)
+        if loader.num_workers:
+            self._flags.share_memory_()  # type: ignore[no-untyped-call]
+
+        self.told, self.checks = Told(), Checks(check)
+        self.numbers: Numbers | None = None
+        # of the batch that is being made
+        self._ask: Ask | None = None
+        self._before: States | None = None
+        self.key_of_collate: tuple[Any, ...] | None = None
+        self._already_said: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a worker that does not inherit them finds them again in its own data set
+        return vars(self) | {"numbers": None}
 
     def start(self, worker: int) -> None:
         """The `worker_init_fn`."""
         PROCESS.waits = True
         patch_for_good()
         vars(get_worker_info())["dataset"] = self.dataset  # which the program may change here
-        if self.own_init:
-            self.own_init(worker)
+        self.checks.begin()
+        if self._init_fn:
+            self._init_fn(worker)
+
+    def begin(self) -> Numbers:
+        """Before a batch: reads what other workers have given up, and returns the generators, which
+        the program may have made only now.
+        """
+        flags = self._flags.tolist()
+        PROCESS.off = {kind for kind, off in zip(KINDS, flags, strict=False) if off}
+        PROCESS.failed = None
+        if self.numbers is None:
+            roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
+            self.numbers = Numbers(self.seed is not None, **roots)
+        return self.numbers
+
+    # samples
 
     def __getitem__(self, ask: Ask) -> Any:
-        self.asks = [ask]
-        return self._sample(ask)
+        return self._make(ask)[0]
 
-    def __getitems__(self, asks: list[Ask]) -> list[Any]:
-        self.asks = asks
-        together = getattr(self.dataset, "__getitems__", None)
-        if together:
-            return self._tried(lambda: together([ask.index for ask in asks]), asks[0])
-        return [self._sample(ask) for ask in asks]
+    def __getitems__(self, ask: Ask) -> list[Any]:
+        return self._make(ask)
 
-    def _sample(self, ask: Ask) -> Any:
-        return self._tried(lambda: self.dataset[ask.index], ask)
-
-    def _tried(self, make: Callable[[], Any], ask: Ask) -> Any:
-        """A sample whose pictures wait; if that fails, one whose pictures do not."""
-        before = None if self.seed is not None else read_states()
-        self.seed_for("sample", ask)
-        PROCESS.failed = None
+    def _make(self, ask: Ask) -> list[Any]:
+        """These samples, whose pictures wait; if that fails, their pictures do not."""
+        numbers, self._ask = self.begin(), ask
+        before = numbers.states() if self.seed is None else None
+        self._before = before[0] if before else None
+        if self.seed is not None:
+            self.key_of_collate = self.seed, "collate", ask.epoch, ask.first
         try:
-            made = self._compared(make, make) if self._is_checked() else make()
-        except Exception as error:
-            PROCESS.failed = error
-        if PROCESS.failed is None:
-            return made
+            made = self._samples(ask, lambda make, _: self.checks.call(make))
+            if PROCESS.failed is None:
+                return made
+            error: BaseException = PROCESS.failed
+        except Exception as raised:
+            error = PROCESS.failed or raised
 
-        error, PROCESS.failed = PROCESS.failed, None
-        self.seed_for("sample", ask) if before is None else restore(before)
+        # all samples of the batch: to keep the state before each of them would cost 55 µs
+        PROCESS.failed = None
+        if before is not None:
+            numbers.restore(before)
         with eager():
-            made = make()  # its own error, if there is one
-        self._say(
-            f"sample {ask.index}: {type(error).__name__}: {error}; without waiting all is well",
-            error,
-        )
+            made = self._true_samples(ask)
+        self.give_up(f"sample {short(ask.indices)}", error)
         return made
 
-    def _is_checked(self) -> bool:
-        """Whether the next sample is: the first, the tenth, the hundredth and so on."""
-        self.made += 1
-        if not self.checks or self.made < self.next_check or PROCESS.off == set(KINDS):
-            return False
-        self.next_check *= 10
-        return True
+    def _samples(self, ask: Ask, call: Call) -> list[Any]:
+        """The samples, each with numbers that are seeded by its place.
 
-    def _compared(self, make: Callable[[], Any], make_true: Callable[[], Any]) -> Any:
-        """What `make` makes, with true pictures, if `make_true` makes the same in a copy of this process."""
-        copied = Copy(make_true)
-        try:
-            made = Found(make()).true()
-            if differs := copied.difference(made):
-                raise NotTheSame(differs)
-            return made
-        finally:
-            copied.close()
+        Args:
+            call: calls a function that makes some of them, which it gets as well.
+        """
+        if together := self._together:
+            self.seed_for("sample", ask.epoch, ask.first)
+            return list(call(partial(together, ask.indices), ask.indices))
+        made = []
+        for place, index in zip(ask.places, ask.indices, strict=True):
+            self.seed_for("sample", ask.epoch, place)
+            made.append(call(partial(self.dataset.__getitem__, index), [index]))
+        return made
 
-    def _say(self, text: str, error: BaseException) -> None:
-        if not isinstance(
-            error, OSError
-        ):  # of a file that says nothing; else one kind after the other is made at once
-            off = (
-                KINDS
-                if isinstance(error, NotTheSame)
-                else [kind for kind in KINDS if kind not in PROCESS.off][:1]
-            )
-            PROCESS.off.update(off)
-            text += f"; from now on nothing waits as {', '.join(off)}"
-        self.said.append(text)
+    @property
+    def _together(self) -> Callable[[list[Any]], Any] | None:
+        """The function of a data set that makes all samples of a batch at once."""
+        return getattr(self.dataset, "__getitems__", None) if self.is_batched else None
 
-    def seed_for(self, what: str, ask: Ask) -> None:
-        if self.seed is not None:
-            seed_all(self.seed, what, ask.epoch, ask.place)
+    @property
+    def makes_together(self) -> bool:
+        return self._together is not None
 
-    def collate(self, samples: Any) -> Parcel:
-        """The `collate_fn`. If the program's looks at pixels, it is left to the main process, from the second batch on."""
-        seed = (
-            (self.seed, "collate", *self.asks[0][:2])
-            if self.seed is not None and self.asks
-            else None
+    def _true_samples(self, ask: Ask) -> list[Any]:
+        """The samples with true pictures. One that cannot be made raises the program's own error,
+        or another one of its batch takes its place.
+        """
+        if not self.substitutes:
+            return self._samples(ask, _named)
+        if self._together:
+            try:
+                return self._samples(ask, _named)
+            except Exception:
+                pass  # one by one, it is seen which sample it was
+
+        samples, failures = list[Any](), dict[int, Exception]()
+        for at, (place, index) in enumerate(zip(ask.places, ask.indices, strict=True)):
+            self.seed_for("sample", ask.epoch, place)
+            make = partial(self.dataset.__getitem__, index)
+            if together := self._together:
+                make = partial(_first_of, together, index)
+            try:
+                samples.append(_named(make, [index]))
+            except Exception as failure:
+                failures[at] = failure
+                samples.append(None)
+                text = f"{type(failure).__name__}: {failure}"
+                self.told.bad.append((index, file_of(failure), text))
+        good = [at for at in range(len(samples)) if at not in failures]
+        for at, error in failures.items():
+            if not good:
+                raise error
+            samples[at] = copy.deepcopy(samples[good[at % len(good)]])
+        return samples
+
+    def make_again(self, ask: Ask, before: States | None) -> Any:
+        """The same batch with true pictures, in the training process."""
+        with own_numbers(), eager():
+            numbers = self.begin()
+            kept = numbers.states()
+            try:
+                if before is not None:
+                    numbers.restore((before, kept[1]))
+                samples = self._true_samples(ask)
+                if self.seed is not None:
+                    numbers.seed(self.seed, "collate", ask.epoch, ask.first)
+                return self.collate_fn(samples if self.is_batched else samples[0])
+            finally:
+                numbers.restore(kept)
+
+    def seed_for(self, what: str, *places: Any) -> None:
+        if self.seed is not None and self.numbers is not None:
+            self.numbers.seed(self.seed, what, *places)
+
+    # what waits
+
+    def give_up(self, what: str, error: BaseException) -> None:
+        """Notes that something has gone well with true pictures, which failed while they waited."""
+        if is_of_a_file(error):  # it says nothing of waiting
+            self.told.again += 1
+            return
+        left = [kind for kind in KINDS if kind not in PROCESS.off]
+        # one kind after the other, since it is not known which it was
+        off = left if isinstance(error, NotTheSame) else left[:1]
+        for kind in off:
+            self._flags[KINDS.index(kind)] = 1
+        PROCESS.off.update(off)
+        self.say(
+            f"{what}: {type(error).__name__}: {error}; with true pictures all is well"
+            + (f"; from now on no {' and no '.join(off)} waits" if off else "")
         )
-        if self.late:
-            seed = seed or (get_worker_info() and ("collate", torch.randint(2**62, ()).item()))
-            with suppress(
-                Exception
-            ):  # of a picture that can not be made: the main process will see
-                samples = true_pictures(samples)
-            return self._parcel(_snapshot(samples), False, seed)
 
-        states, PROCESS.failed = None if seed else read_states(), None
-        checked = self.checks and not self.checked_collate and PROCESS.off != set(KINDS)
-        self.checked_collate = True
+    def say(self, text: str) -> None:
+        """Something that is said once."""
+        if text not in self._already_said:
+            self._already_said.add(text)
+            self.told.said.append(text)
+
+    # batches
+
+    @property
+    def is_late(self) -> bool:
+        """Whether collating is left to the training process."""
+        return bool(self._flags[_IS_LATE])
+
+    def leave_collating(self) -> None:
+        self._flags[_IS_LATE] = 1
+
+    def collate(self, samples: Any) -> Any:
+        """The `collate_fn`: makes a parcel of a batch."""
+        numbers = self.begin()
+        if self.is_late and self.is_batched and (late := self._left(samples)) is not None:
+            return self._packed(late)
+
+        before = numbers.states() if self.key_of_collate is None else None
+        self._seed_collate()
         try:
-            seed_all(*seed) if seed else None
-            plain = partial(self._collate_early, samples)
-            batch = (
-                self._compared(plain, lambda: self.own_collate(Found(samples).true()))
-                if checked
-                else plain()
-            )
-        except Exception as error:
-            if PROCESS.failed is not None and not isinstance(error, NotTheSame):  # the same
-                return self._parcel(_snapshot(samples), False, seed)
-            seed_all(*seed) if seed else restore(states)
-            with eager():
-                batch = self.own_collate(Found(samples).true())
-            self._say(
-                f"collate_fn: {type(error).__name__}: {error}; without waiting all is well", error
-            )
-        return self._parcel(batch, True, None)
+            batch = self._collate_waiting(samples)
+            if PROCESS.failed is None:
+                return self._packed(self._parcel(batch, samples))
+            error: BaseException = PROCESS.failed
+        except Exception as raised:
+            error = PROCESS.failed or raised
 
-    def _collate_early(self, samples: Any) -> Any:
-        before = PROCESS.seen.total()
-        batch = self.own_collate(samples)
-        self.late = self.batched and PROCESS.seen.total() > before
+        PROCESS.failed = None
+        if before is not None:
+            numbers.restore(before)
+        self._seed_collate()
+        try:
+            with eager():
+                batch = self.collate_fn(Found(samples).true())
+        except Exception as again:
+            if PROCESS.failed is None or self._ask is None:
+                raise
+            # a picture that cannot be made: its sample has to be asked for once more
+            parcel = self._parcel(None, samples)
+            parcel.error = again
+            return self._packed(parcel)
+        self.give_up("collate_fn", error)
+        return self._packed(self._parcel(batch, samples))
+
+    def _seed_collate(self) -> None:
+        if self.key_of_collate is not None and self.numbers is not None:
+            self.numbers.seed(*self.key_of_collate)
+
+    def _left(self, samples: Any) -> Parcel | None:
+        """A parcel of samples that the training process collates, with the random numbers that this
+        process would have given it; None: these are not known.
+        """
+        assert self.numbers is not None
+        before = None
+        if self.seed is None and get_worker_info() is not None:
+            states = self.numbers.states()
+            before = states[0]
+            if not draw_as(self.collate_fn, samples):
+                self.numbers.restore(states)
+                self.say(
+                    "collate_fn looks at pixels, and which random numbers it draws may depend on "
+                    "them; so it runs in the workers, with true pictures; with seed= it would not"
+                )
+                return None
+        # pictures of Pillow's are made here, by many workers at once
+        parcel = self._parcel(true_pictures(samples), samples)
+        parcel.is_collated, parcel.before_collate = False, before
+        return parcel
+
+    def _collate_waiting(self, samples: Any) -> Any:
+        """What the program's function makes while pictures wait."""
+        state, looks = memory_of(self.collate_fn), PROCESS.seen.total()
+        make = partial(self.collate_fn, samples)
+        batch = self.checks.call_once(
+            "collate", make, lambda: self.collate_fn(Found(samples).true())
+        )
+        if self.is_batched and not self.is_late and PROCESS.seen.total() > looks:
+            if state is not None and state == memory_of(self.collate_fn):
+                self.leave_collating()
+            else:
+                self.say(
+                    "collate_fn looks at pixels, and keeps something from batch to batch; so it "
+                    "runs in the workers, with true pictures"
+                )
         return batch
 
-    def _parcel(self, batch: Any, collated: bool, seed: Any) -> Parcel:
-        made = Parcel(
-            batch, self.asks, collated, seed, PROCESS.opened, Counter(PROCESS.seen), self.said
-        )
+    def _parcel(self, batch: Any, samples: Any) -> Parcel:
+        told, self.told = self.told, Told()
+        told.opened, PROCESS.opened = PROCESS.opened, 0
+        told.seen.update(PROCESS.seen)
         PROCESS.seen.clear()
-        PROCESS.opened = 0
-        self.asks, self.said = [], []
-        return made
+        told.compared, self.checks.count = self.checks.count, 0
+        told.compared_seconds, self.checks.seconds = self.checks.seconds, 0.0
+        told.said += self.checks.said
+        self.checks.said = []
+        ask, before, self._ask, self._before = self._ask, self._before, None, None
+        count = len(samples) if self.is_batched else 1
+        return Parcel(batch, count, ask, told, key=self.key_of_collate, before=before)
 
-    def again(self, asks: list[Ask]) -> Any:
-        """The same batch, without waiting: in the main process, after a picture could not be made there."""
-        with eager():
-            samples = []
-            for ask in asks:
-                self.seed_for("sample", ask)
-                samples.append(self.dataset[ask.index])
-            if self.seed is not None:
-                seed_all(self.seed, "collate", *asks[0][:2])
-            return self.own_collate(samples if self.batched else samples[0])
+    def _packed(self, parcel: Parcel) -> Any:
+        # in the training process nothing is made ahead, so the program has not changed anything
+        if get_worker_info() is None:
+            return parcel
+        return Packed(parcel, copies=not parcel.is_collated)
 
 
-class Stream(IterableDataset):
-    """The same of a program whose data set is an iterable: an error can not be mended, since what it has given is gone."""
+def short(values: list[Any]) -> str:
+    """Indices in few words."""
+    return f"{values[0]!r} to {values[-1]!r}" if len(values) > 3 else str(list(values))[1:-1]
 
-    def __init__(self, program: Program):
-        self.program, self.epoch = program, -1
 
-    def __iter__(self) -> Iterator[Any]:
-        self.epoch += 1
-        worker = get_worker_info()
-        samples, place = iter(self.program.dataset), 0
-        while True:
-            self.program.seed_for("stream", Ask(self.epoch, place, worker.id if worker else 0))
-            ask = partial(next, samples, STOP)
-            sample = self.program._compared(ask, ask) if self.program._is_checked() else ask()
-            if sample is STOP:
-                return
-            yield sample
-            place += 1
+def _first_of(together: Callable[[list[Any]], Any], index: Any) -> Any:
+    return together([index])[0]
+
+
+def _named(make: Callable[[], Any], indices: list[Any]) -> Any:
+    """Calls a function that makes samples; its error says which, and of which file."""
+    try:
+        return make()
+    except Exception as error:
+        file = file_of(error)
+        error.add_note(f"sample {short(indices)}" + (f", file {file}" if file else ""))
+        raise
+
+
+def memory_of(function: Any) -> bytes | None:
+    """What a collate function keeps from call to call; None: it keeps something that cannot be
+    read here. In the training process it would be kept for all workers together.
+    """
+    if isinstance(function, partial):
+        return memory_of(function.func)
+    if isinstance(function, FunctionType):
+        return _NOTHING if _keeps_nothing(function) else None
+    owner = function.__self__ if isinstance(function, MethodType) else function
+    if isinstance(owner, Dataset):  # which may be big, and does not change in a worker as a rule
+        return _NOTHING
+    try:
+        return pickle.dumps(vars(owner))
+    except Exception:
+        return None
+
+
+_NOTHING = b""
+
+
+@lru_cache
+def _keeps_nothing(function: FunctionType) -> bool:
+    """Whether it sets no variables outside."""
+    outside = function.__code__.co_freevars
+    return not any(
+        step.opname == "STORE_GLOBAL" or (step.opname == "STORE_DEREF" and step.argval in outside)
+        for step in dis.get_instructions(function)
+    )
+
+
+# Errors of files
+
+
+def is_of_a_file(error: BaseException) -> bool:
+    """Whether it comes from reading or decoding an encoded picture, and not from what waits."""
+    if isinstance(error, OSError):
+        return True
+    return any(
+        code is Source.open.__code__ or code.co_filename.endswith(_DECODERS)
+        for code, _ in _frames(error)
+    )
+
+
+_DECODERS = ("PIL/ImageFile.py", "PIL/JpegImagePlugin.py", "PIL/PngImagePlugin.py")
+
+
+def file_of(error: BaseException) -> str:
+    """The file that an error is about; "" if it does not say."""
+    if name := getattr(error, "filename", None):
+        return str(name)
+    for _, names in _frames(error):
+        for each in map(names.get, ("path", "fp", "self")):
+            name = each if isinstance(each, str) else getattr(each, "filename", None)
+            if isinstance(name, str) and name:
+                return name
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    trace = error.__traceback__
+    while trace:
+        yield trace.tb_frame.f_code, trace.tb_frame.f_locals
+        trace = trace.tb_next
