@@ -103,6 +103,8 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
         """The same memory; None: the result is a copy, or has no pictures any more."""
         name, *args = view.step
         seen = STEPS[name].make(self.stand_in, *args)
+        if seen is self.stand_in:  # as of squeeze() where there is nothing to squeeze
+            return self
         if not isinstance(seen, np.ndarray) or seen.base is None or seen.ndim - len(view.lead) < 2:
             return None
         return LazyArray(self.cell, seen, view.lead, (*self.path, view))
@@ -126,7 +128,7 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
         noted = self._note(name, *args, **options)
         if noted is not None:
             return noted
-        return getattr(self.true(), name)(*true_args(args), **true_args(options))
+        return _call(getattr(self.true(), name), args, options, (self,))
 
     # views and copies
 
@@ -172,9 +174,7 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
             noted = self._note_ufunc(ufunc, *inputs, **options)
             if noted is not None:
                 return noted
-        out = options.get("out")
-        result = getattr(ufunc, method)(*true_args(inputs), **true_args(options))
-        return out[0] if out and len(out) == 1 and type(out[0]) is LazyArray else result
+        return _call(getattr(ufunc, method), inputs, options, options.get("out", ()))
 
     def _note_ufunc(self, ufunc: np.ufunc, one: Any, other: Any, **options: Any) -> Any:
         turned = one is not self
@@ -199,7 +199,7 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
             noted = first._note(function, *args[1:], **options)
         else:
             noted = None
-        return function(*true_args(args), **true_args(options)) if noted is None else noted
+        return _call(function, args, options, args) if noted is None else noted
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         options = {} if copy is None else {"copy": copy}
@@ -261,6 +261,19 @@ def true_args(value: Any) -> Any:
     return {key: true_args(each) for key, each in value.items()} if type(value) is dict else value
 
 
+def _call(function: Any, args: Any, options: Any, may_return: Any) -> Any:
+    """Calls it with true arrays; one that it only returns again stays what it was.
+
+    Args:
+        may_return: those that it may return.
+    """
+    result = function(*true_args(args), **true_args(options))
+    for each in may_return:
+        if type(each) is LazyArray and each.value() is result:
+            return each
+    return result
+
+
 def strides_of(array: np.ndarray) -> Ints:
     """In elements."""
     return tuple([stride // (array.itemsize or 1) for stride in array.strides])
@@ -294,8 +307,14 @@ def _rebuild(
 # Joined memory
 
 
-def _join(function: Any, arrays: Any, axis: int = 0, **options: Any) -> Any:
-    """`np.stack` and `np.concatenate`, of arrays that wait and others; None: it is not noted."""
+def _join(
+    function: Any, arrays: Any, axis: int = 0, is_copy: bool = False, **options: Any
+) -> Any:
+    """`np.stack` and `np.concatenate`, of arrays that wait and others; None: it is not noted.
+
+    Args:
+        is_copy: whether it is `np.array` of a list, which gives contiguous memory.
+    """
     if options or not isinstance(arrays, (list, tuple)) or not isinstance(axis, int):
         return None
     waiting = [each for each in arrays if type(each) is LazyArray and each.may_be_noted]
@@ -310,11 +329,14 @@ def _join(function: Any, arrays: Any, axis: int = 0, **options: Any) -> Any:
     found = _JOINS[function](lead, shapes, same, axis)
     likes = [each.stand_in if type(each) is LazyArray else each for each in arrays]
     if isinstance(found, Each):
-        return first.then(function(likes, axis), *found.step)  # type: ignore[misc]
+        stand_in = function(likes, axis)
+        stand_in = np.ascontiguousarray(stand_in) if is_copy else stand_in
+        return first.then(stand_in, *found.step)  # type: ignore[misc]
     if not isinstance(found, Join):
         return None
     strides = function([small(each) for each in likes], axis).strides
-    stand_in = new_stand_in(found.shape, dense(found.shape, strides), dtype)
+    order = range(len(strides))[::-1] if is_copy else strides
+    stand_in = new_stand_in(found.shape, dense(found.shape, order), dtype)
     return new_arrays([row for each in arrays for row in _rows_of(each, lead)], stand_in, found.lead)
 
 
@@ -345,15 +367,15 @@ def _array_of(copies: bool) -> Callable[..., Any]:
         if type(value) is LazyArray and value.may_be_noted:
             made: Any = value
         elif type(value) is list and value and all(type(each) is LazyArray for each in value):
-            made = _join(np.stack, value)
+            made = _join(np.stack, value, is_copy=True)
         else:
             made = _array_of_picture(value, copies)
         if made is None:
-            return original(true_args(value), *args[1:], **options) if args else original(**options)
+            return _call(original, args, options, args[:1])
         dtype = options.get("dtype", args[1] if len(args) > 1 else None)
         if dtype is not None and np.dtype(dtype) != made.dtype:
             return made.astype(dtype)
-        return made.copy() if made is value and (copies or options.get("copy")) else made
+        return made.copy("K") if made is value and (copies or options.get("copy")) else made
 
     return call
 
@@ -372,7 +394,7 @@ def _array_of_picture(picture: Any, copies: bool) -> LazyArray | None:
 def contiguous(original: Callable[..., Any], value: Any, *args: Any, **options: Any) -> Any:
     """`np.ascontiguousarray`, and albumentations' function for it."""
     if type(value) is not LazyArray or args or options or not value.may_be_noted:
-        return original(true_args(value), *args, **options)
+        return _call(original, (value, *args), options, (value,))
     return value if value.stand_in.flags.c_contiguous else value._do("ascontiguousarray")
 
 
@@ -404,7 +426,8 @@ def _tensor_of(original: Callable[..., Any], value: Any, **options: Any) -> Any:
     if not plain or not value.may_be_noted or not waits("tensor"):
         return original(value.true(), **options)
     dtype = options.get("dtype") or own
-    like = torch.empty(value.shape, dtype=dtype, device="meta")
+    strides = dense(value.shape, value.strides)
+    like = torch.empty_strided(value.shape, strides, dtype=dtype, device="meta")
     return new_tensors(value.rows_after("torch.tensor", dtype), like, value.lead)
 
 

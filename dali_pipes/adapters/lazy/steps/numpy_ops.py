@@ -17,7 +17,6 @@ from dali_pipes.adapters.lazy.steps.torch_ops import (
     MOST_NUMBERS,
     Each,
     per_channel,
-    pick_pictures,
     plan_arithmetic,
     plan_erase,
     plan_nothing,
@@ -207,8 +206,11 @@ _function("reshape", _reshape, lambda array, shape: array.reshape(shape), plan_r
 def _copy(array: Any, order: str = "C") -> Each | None:
     if order not in ("C", "K", "A", "F"):
         return None
-    # NumPy looks at strides only
-    return Each(("np.copy", order), np.empty_like(array.stand_in, order=order))
+    return Each(("np.copy", order), np.empty_like(array.stand_in, order=order))  # type: ignore[call-overload]
+
+
+def _copy_by_function(array: Any, order: str = "K") -> Each | None:
+    return _copy(array, order)
 
 
 def _astype(
@@ -260,6 +262,7 @@ def _plan_repeat(row: Any, repeats: int, axis: int) -> None:
 
 
 _function("copy", _copy, lambda array, order: array.copy(order), lambda row, order: None)
+FUNCTIONS[np.copy] = Step("", form=_copy_by_function, make=np.copy)
 _function("astype", _astype, lambda array, dtype: array.astype(dtype), plan_cast)
 _function("ascontiguousarray", _contiguous, None, plan_nothing)
 _function("repeat", _repeat, None, _plan_repeat)
@@ -272,9 +275,7 @@ add(
         lambda array, dtype: torch.tensor(array, dtype=dtype),
         plan=_plan_tensor,
     ),
-    Step(
-        "PIL.fromarray", PIL.Image.fromarray, plan=lambda row: row.become("picture", "HWC")
-    ),
+    Step("PIL.fromarray", PIL.Image.fromarray, plan=lambda row: row.become("picture", "HWC")),
 )
 
 
@@ -356,7 +357,11 @@ def _ufunc(ufunc: np.ufunc) -> None:
 
     add(
         Step(name, lambda array, other: ufunc(array, other), plan=plan if own else None),
-        Step(f"{name} of", lambda array, other: ufunc(other, array), plan=plan_turned if own else None),
+        Step(
+            f"{name} of",
+            lambda array, other: ufunc(other, array),
+            plan=plan_turned if own else None,
+        ),
         Step(
             f"{name} in place",
             lambda array, other: ufunc(array, other, out=array),

@@ -131,9 +131,7 @@ def _squeeze(tensor: Any, dims: Any = None) -> View | None:
     inside = sorted(_place(tensor, dim) for dim in gone if dim not in tensor.lead)
     if len(tensor.sides) - len(inside) < 2:
         return None
-    lead = tuple(
-        each - sum(dim < each for dim in gone) for each in tensor.lead if each not in gone
-    )
+    lead = tuple(each - sum(dim < each for dim in gone) for each in tensor.lead if each not in gone)
     each = ("torch.squeeze", tuple(inside)) if inside else None
     return View(("torch.squeeze", tuple(sorted(gone))), lead, each=each)
 
@@ -172,7 +170,9 @@ def _slice(
     if dim in tensor.lead:
         rows = pick_pictures(tensor, dim, range(*part))
         return View(("torch.slice", dim, *part), tensor.lead, rows)
-    each = None if part == (0, tensor.shape[dim], 1) else ("torch.slice", _place(tensor, dim), *part)
+    each = (
+        None if part == (0, tensor.shape[dim], 1) else ("torch.slice", _place(tensor, dim), *part)
+    )
     return View(("torch.slice", dim, *part), tensor.lead, each=each)
 
 
@@ -276,9 +276,7 @@ _operator("permute.default", _permute, plan=plan_permute)
 _noted_as_another("transpose.int", _transpose)
 _noted_as_another("t.default", _t)
 _operator("unsqueeze.default", _unsqueeze, plan=lambda row, dim: row.unsqueeze(dim))
-_operator(
-    "squeeze.dims squeeze.dim squeeze.default", _squeeze, plan=plan_squeeze
-)
+_operator("squeeze.dims squeeze.dim squeeze.default", _squeeze, plan=plan_squeeze)
 _operator("select.int", _select, plan=plan_select)
 _operator("slice.Tensor", _slice, plan=plan_slice)
 _noted_as_another("unbind.int", _unbind)
@@ -561,9 +559,7 @@ def _plan(name: str, func: Any, in_place: bool = False) -> Callable[..., None]:
 for _name in ("add", "sub", "mul", "div"):
     _func, _in_place = getattr(_ATEN, _name).Tensor, getattr(_ATEN, f"{_name}_").Tensor
     _OUT_OF_PLACE[_in_place] = _func
-    _operator(
-        f"{_name}.Tensor", _arithmetic(f"torch.{_name}", _func), plan=_plan(_name, _func)
-    )
+    _operator(f"{_name}.Tensor", _arithmetic(f"torch.{_name}", _func), plan=_plan(_name, _func))
     _operator(
         f"{_name}_.Tensor",
         _arithmetic(f"torch.{_name}_", _in_place, in_place=True),
@@ -582,9 +578,7 @@ for _overload in (
     *("pow.Tensor_Scalar", "sqrt.default"),
 ):
     _packet, _, _last = _overload.partition(".")
-    _operator(
-        _overload, _arithmetic(f"torch.{_packet}", getattr(getattr(_ATEN, _packet), _last))
-    )
+    _operator(_overload, _arithmetic(f"torch.{_packet}", getattr(getattr(_ATEN, _packet), _last)))
 
 
 # Changes in place, of all of a tensor or of a part of it
