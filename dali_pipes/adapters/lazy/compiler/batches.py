@@ -5,7 +5,7 @@ whole images a backend was made; a row whose own are a part of these, in their o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, ClassVar, NamedTuple
@@ -225,6 +225,12 @@ def transform_of(kind: Kind, room: Room) -> NotedTransform:
             "mean": tuple(-plus / by for by, plus in zip(kind.scale, kind.plus, strict=True)),
             "std": tuple(1 / by for by in kind.scale),
         }
+    slots = tuple(room.slots)
+    if kind.channels == 1:
+        # backends try all operations of their slots, and a gray image has no hue
+        slots = tuple(
+            replace(slot, ops=tuple(op for op in slot.ops if op != "Hue")) for slot in slots
+        )
     return NotedTransform(
         size=kind.shape,
         interpolation=_FILTERS[kind.interpolation],
@@ -232,7 +238,7 @@ def transform_of(kind: Kind, room: Room) -> NotedTransform:
         channels=kind.channels,
         memory_format="channels_last" if kind.axes == "HWC" else "contiguous",
         before=[None] * len(room.steps),
-        augment=[Noted(noted=tuple(room.slots))] if room.slots else [],
+        augment=[Noted(noted=slots)] if slots else [],
         **numbers,
     )
 
