@@ -145,6 +145,9 @@ def plan_transform(
 ) -> None:
     if isinstance(fillcolor, str):
         fillcolor = PIL.ImageColor.getcolor(fillcolor, "RGB")
+    if isinstance(fillcolor, int) and row.channels == 3:
+        # Pillow takes a number for its bytes (src/_imaging.c, `getink`)
+        fillcolor = tuple(fillcolor.to_bytes(4, "little", signed=fillcolor < 0)[:3])
     perspective = method == Transform.PERSPECTIVE
     row.warp(size[::-1], data, FILTERS[resample], fillcolor, perspective=perspective)
 
