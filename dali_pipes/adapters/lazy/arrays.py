@@ -15,6 +15,7 @@ import PIL.Image
 import torch
 
 from dali_pipes.adapters.lazy.cells import Cell, Form, Ints, View, Waiting, dense, sides_of
+from dali_pipes.adapters.lazy.looks import blame
 from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import STATE, waits
@@ -137,7 +138,8 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
         return self.true()[true_args(at)] if noted is None else noted
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        if self._note("set", at, value) is None:
+        # in a dry run its values are not known anyway
+        if self._note("set", at, value) is None and not (STATE.is_dry and self.waits):
             self.true()[true_args(at)] = true_args(value)
 
     def transpose(self, *axes: Any) -> Any:
@@ -174,6 +176,8 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
             noted = self._note_ufunc(ufunc, *inputs, **options)
             if noted is not None:
                 return noted
+        if STATE.is_dry and method == "__call__":
+            return _forget(ufunc, inputs, **options)
         return _call(getattr(ufunc, method), inputs, options, options.get("out", ()))
 
     def _note_ufunc(self, ufunc: np.ufunc, one: Any, other: Any, **options: Any) -> Any:
@@ -272,6 +276,18 @@ def _call(function: Any, args: Any, options: Any, may_return: Any) -> Any:
         if type(each) is LazyArray and each.value() is result:
             return each
     return result
+
+
+def _forget(ufunc: np.ufunc, inputs: Any, out: Any = (), **options: Any) -> Any:
+    """In a dry run: an array like the result, whose values nobody knows."""
+    if options or len(out) > 1 or ufunc.nout > 1:
+        blame()
+    if out:
+        return out[0] if type(out[0]) is LazyArray else blame()
+    likes = [each.stand_in if type(each) is LazyArray else each for each in inputs]
+    few = ufunc(*[small(each) if isinstance(each, np.ndarray) else each for each in likes])
+    shape = np.broadcast_shapes(*map(np.shape, likes))
+    return new_arrays([], new_stand_in(shape, dense(shape, few.strides), few.dtype))
 
 
 def strides_of(array: np.ndarray) -> Ints:

@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from dali_pipes.adapters.lazy.state import PROCESS, Look
+from dali_pipes.adapters.lazy.state import PROCESS, STATE, Look
 
 _HERE = str(Path(__file__).resolve().parent)
 _LIBRARIES = ("/site-packages/", "/lib/python3", "<frozen", "<string", _HERE)  # parts of file names
@@ -20,8 +20,19 @@ _HINTS = {
 }
 
 
+class LooksAtValues(Exception):
+    """A function looks at pixels that are not to be made (dry_run.py)."""
+
+
 def blame() -> None:
-    """Notes which line of the program looks at pixels, and by which function: `PROCESS.seen`."""
+    """Notes which line of the program looks at pixels, and by which function: `PROCESS.seen`.
+
+    Raises:
+        LooksAtValues: in a dry run.
+    """
+    if STATE.is_dry:
+        STATE.has_looked = True
+        raise LooksAtValues
     frame, inner = sys._getframe(1), None
     while frame and any(part in frame.f_code.co_filename for part in _LIBRARIES):
         file = frame.f_code.co_filename

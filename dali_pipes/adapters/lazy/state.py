@@ -32,10 +32,14 @@ class _State(threading.local):
         waits: whether pictures wait here; None: as in this process.
         sends: whether what waits is pickled as it is. Whoever pickles otherwise, such as a
             cache, gets pixels.
+        is_dry: whether a function runs for its random numbers only (dry_run.py), without pixels.
+        has_looked: whether it looked at pixels all the same.
     """
 
     waits: bool | None = None
     sends: bool = False
+    is_dry: bool = False
+    has_looked: bool = False
 
 
 @dataclass

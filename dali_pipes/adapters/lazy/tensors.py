@@ -29,11 +29,15 @@ class LazyTensor(Waiting):
     Args:
         like: a tensor of the same shape, dtype and strides on the device "meta", on which PyTorch
             itself finds out what a view of it looks like.
+
+    Attributes:
+        kind: the class of the tensor.
     """
 
     def __init__(self, cell: Cell, like: torch.Tensor, lead: Ints = (), path: tuple[View, ...] = ()):
         self.cell, self.like, self.lead, self.path = cell, like, lead, path
         self.dtype = like.dtype
+        self.kind: type[torch.Tensor] = torch.Tensor
         self._tensor: Callable[[], torch.Tensor | None] = lambda: None
 
     @property
@@ -74,18 +78,17 @@ class LazyTensor(Waiting):
     # what reads memory, or leaves it as it is, without PyTorch's dispatcher
 
     @property
-    def tensor(self) -> torch.Tensor:
-        """The tensor that it belongs to."""
+    def requires_grad(self) -> bool:
+        """Whether the tensor does. One that is gone, as in `x[0].numpy()` when that runs, does not."""
         tensor = self._tensor()
-        assert tensor is not None  # which calls this
-        return tensor
+        return tensor is not None and tensor.requires_grad
 
     def true(self) -> torch.Tensor:
         """What a program without this would have, of the same class."""
-        tensor, value = self.tensor, self.value()
-        if tensor.requires_grad and not value.requires_grad:
+        value = self.value()
+        if self.requires_grad and not value.requires_grad:
             value = value.detach().requires_grad_()
-        return value if type(tensor) is torch.Tensor else value.as_subclass(type(tensor))
+        return value if self.kind is torch.Tensor else value.as_subclass(self.kind)
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
         return self.true().numpy(force=force)
@@ -103,7 +106,10 @@ class LazyTensor(Waiting):
         return self.true().__dlpack__(**options)
 
     def pin_memory(self, device: Any = None) -> torch.Tensor:
-        return self.tensor if self.waits else self.value().pin_memory(device)
+        if not self.waits:
+            return self.true().pin_memory(device)
+        tensor = self._tensor()  # which is pinned when it is made
+        return self.as_subclass(self.kind) if tensor is None else tensor
 
     def as_subclass(self, kind: type[torch.Tensor]) -> torch.Tensor:
         if not self.waits:
@@ -111,23 +117,22 @@ class LazyTensor(Waiting):
         return wrap(LazyTensor(self.cell, self.like, self.lead, self.path), kind)
 
     def deepcopy(self, memo: dict[int, Any]) -> torch.Tensor:
-        tensor = self.tensor
         if self.waits:
-            made = new_tensors(self.copied_rows(), self.like, self.lead, type(tensor))
+            made = new_tensors(self.copied_rows(), self.like, self.lead, self.kind)
         else:
-            made = self.value().detach().clone().as_subclass(type(tensor))
-        return memo.setdefault(id(tensor), made.requires_grad_(tensor.requires_grad))
+            made = self.value().detach().clone().as_subclass(self.kind)
+        return memo.setdefault(id(self._tensor()), made.requires_grad_(self.requires_grad))
 
     def reduce_ex(self, protocol: Any) -> Any:
         """Pickles it as it is, if it is sent; others get the true one."""
         if not self.waits or not STATE.sends:
             return self.true().__reduce_ex__(protocol)
-        rows, tensor = self.rows, self.tensor
+        rows = self.rows
         made = [row for row in rows if not isinstance(row, Recipe)]
         recipes = [row if isinstance(row, Recipe) else None for row in rows]
         sent = torch.stack(made) if made else None
         form = (*self.form, self.lead)
-        return _rebuild, (type(tensor), recipes, sent, form, tensor.requires_grad)
+        return _rebuild, (self.kind, recipes, sent, form, self.requires_grad)
 
 
 # Of a tensor that waits. Python finds these before the functions of its class. What it looks for in
@@ -172,7 +177,7 @@ def wrap(lazy: LazyTensor, kind: type[torch.Tensor] = torch.Tensor) -> torch.Ten
         tensor.__class__ = kind
     except TypeError:  # a class with slots of its own
         return lazy.value().as_subclass(kind)
-    lazy._tensor = weakref.ref(tensor)
+    lazy.kind, lazy._tensor = kind, weakref.ref(tensor)
     own = tensor.__dict__
     own["_lazy"], own["__torch_dispatch__"] = lazy, dispatch
     for name, function in _OWN.items():
