@@ -15,54 +15,74 @@ from PIL import Image
 from torch.nn.functional import pad
 
 from dali_pipes.backends.pixels.gray import HALF, WEIGHTS, as_array, from_array
+from dali_pipes.backends.pixels.tables import look_up, look_up_hsv
 from dali_pipes.backends.pixels.warps import Magnitudes, move
 from dali_pipes.backends.transfer import copy_to
-from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, TABLES, Codes, Numbers, Slot
 
 _TOGETHER = 64  # images that a GPU changes at once, some of them with 50 bytes for each value
 
+Tables = NDArray[np.uint8]
+NO_TABLES: Tables = np.zeros((0, 3, 256), np.uint8)
 Factor = float | torch.Tensor  # as `_each` makes it
 
 
 def augment(
-    images: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers
+    images: torch.Tensor,
+    slots: tuple[Slot, ...],
+    ops: Codes,
+    magnitudes: Numbers,
+    tables: Tables = NO_TABLES,
 ) -> torch.Tensor:
     """(N, C, H, W) uint8 after one operation from each slot, in new memory.
 
     Args:
         ops, magnitudes: (N, K), for K slots.
+        tables: as of `Augmentation`.
     """
     # plane after plane: in any other order some functions take six times as long
     images = images.clone(memory_format=torch.contiguous_format)
     strengths = magnitudes.astype(np.float64)  # as Python's numbers are
     if images.is_cuda:
         for place, slot in enumerate(slots):
-            _change_together(images, ops[:, place], strengths[:, place], slot)
+            _change_together(images, ops[:, place], strengths[:, place], slot, tables)
         return images
 
     # one image at a time: it stays in the cache
     for at, codes in enumerate(ops.tolist()):
         image = images[at : at + 1]
         for slot, code, strength in zip(slots, codes, strengths[at, :, None], strict=True):
-            image = _apply(image, OPS[code], strength, slot)
+            image = _apply(image, OPS[code], strength, slot, tables)
         images[at] = image[0]
     return images
 
 
-def _change_together(images: torch.Tensor, ops: Codes, magnitudes: Magnitudes, slot: Slot) -> None:
+def _change_together(
+    images: torch.Tensor,
+    ops: Codes,
+    magnitudes: Magnitudes,
+    slot: Slot,
+    tables: Tables = NO_TABLES,
+) -> None:
     """Carries out an operation on each image, in place, on all at once that drew the same."""
     for code in set(ops.tolist()) - {CODE["Identity"]}:
         chosen = np.flatnonzero(ops == code)
         for first in range(0, len(chosen), _TOGETHER):
             rows = chosen[first : first + _TOGETHER]
             places = copy_to(images.device, torch.from_numpy(rows))
-            made = _apply(images.index_select(0, places), OPS[code], magnitudes[rows], slot)
+            chosen_images = images.index_select(0, places)
+            made = _apply(chosen_images, OPS[code], magnitudes[rows], slot, tables)
             images.index_copy_(0, places, made)
 
 
-def _apply(images: torch.Tensor, op: str, magnitudes: Magnitudes, slot: Slot) -> torch.Tensor:
+def _apply(
+    images: torch.Tensor, op: str, magnitudes: Magnitudes, slot: Slot, tables: Tables
+) -> torch.Tensor:
     if op in MOVES:
         return move(images, op, magnitudes, slot)
+    if op in TABLES:
+        own = tables[magnitudes.astype(np.int64)]
+        return look_up_hsv(images, own) if op == "HsvTable" else look_up(images, own)
     device = images.device
     match op:
         case "Identity":
