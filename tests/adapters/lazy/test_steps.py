@@ -73,6 +73,10 @@ ARRAYS = {
 OF_BYTES = {*TENSORS} - {"floats"}
 
 
+def a_table(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(256).astype(np.uint8)
+
+
 class Case(NamedTuple):
     """How a row is called.
 
@@ -230,7 +234,7 @@ CASES: dict[str, Case] = {
 }
 
 OF_ARRAYS, COLORED_ARRAYS = {*ARRAYS}, {*ARRAYS} - {"gray"}
-ARRAYS_OF_BYTES = OF_ARRAYS - {"floats"}
+ARRAYS_OF_BYTES, COLORED_BYTES = OF_ARRAYS - {"floats"}, COLORED_ARRAYS - {"floats"}
 WARP = {
     "flags": st.sampled_from([0, 1, 2, 16, 17]),
     "borderMode": st.sampled_from([0, 1, 2, 4]),
@@ -282,12 +286,45 @@ CASES |= {
     "cv2.convertScaleAbs": Case(
         mixed(alpha=numbers(-2, 2), beta=numbers(-99, 99)), ARRAYS_OF_BYTES
     ),
-    "albumentations.shift_hsv": Case(args(*[numbers(-30, 30)] * 3), COLORED_ARRAYS - {"floats"}),
+    "cv2.equalizeHist": Case(args(), {"gray"}),
+    "cv2.medianBlur": Case(args(st.sampled_from([3, 5])), ARRAYS_OF_BYTES),
+    "cv2.blur": Case(args(st.tuples(st.integers(1, 5), st.integers(1, 5))), ARRAYS_OF_BYTES),
+    "albumentations.shift_hsv": Case(args(*[numbers(-30, 30)] * 3), COLORED_BYTES),
+    "albumentations.adjust_hue_torchvision": Case(args(numbers(0.01, 0.5)), COLORED_BYTES),
+    "albumentations.adjust_saturation_torchvision": Case(args(numbers(0, 0.9)), COLORED_BYTES),
+    "albumentations.adjust_contrast_torchvision": Case(args(numbers(0, 0.9)), COLORED_BYTES),
+    "albumentations.adjust_brightness_torchvision": Case(args(numbers(1.1, 2)), ARRAYS_OF_BYTES),
     "albumentations.gamma_transform": Case(args(numbers(0.5, 2)), ARRAYS_OF_BYTES),
-    "albumentations.multiply_add": Case(args(numbers(0.5, 2), numbers(-50, 50)), ARRAYS_OF_BYTES),
+    "albumentations.posterize": Case(args(st.integers(1, 7)), ARRAYS_OF_BYTES),
+    "albumentations.solarize": Case(args(numbers(0, 1)), ARRAYS_OF_BYTES),
+    "albumentations.invert": Case(args(), ARRAYS_OF_BYTES),
+    "albumentations.to_gray": Case(
+        args(st.just(3), st.sampled_from(["weighted_average", "desaturation", "max"])),
+        COLORED_BYTES,
+    ),
+    "albumentations.clahe": Case(args(numbers(1, 4), st.just((4, 4))), ARRAYS_OF_BYTES),
+    "albumentations.image_compression": Case(
+        args(st.integers(10, 100), st.just(".jpg")), COLORED_BYTES
+    ),
+    "albumentations.downscale": Case(
+        args(numbers(0.25, 0.9), st.just(1), st.just(0)), ARRAYS_OF_BYTES
+    ),
+    "albumentations.convolve": Case(args(st.just(np.full((3, 3), 1 / 9))), ARRAYS_OF_BYTES),
+    "albumentations.separable_convolve": Case(
+        args(st.just(np.array([0.25, 0.5, 0.25]))), ARRAYS_OF_BYTES
+    ),
+    "albumentations.planckian_jitter": Case(
+        args(st.integers(4000, 9000), st.just("blackbody")), COLORED_BYTES
+    ),
+    "albumentations.median_blur": Case(args(st.sampled_from([3, 5])), ARRAYS_OF_BYTES),
+    "albumentations.box_blur": Case(args(st.sampled_from([3, 5])), ARRAYS_OF_BYTES),
+    "albumentations.multiply_add": Case(
+        args(numbers(0.5, 2), numbers(-50, 50), st.just(False)), ARRAYS_OF_BYTES
+    ),
     "albumentations.normalize": Case(
         args(*[st.just(np.array([0.25, 0.5, 1], np.float32))] * 2), COLORED_ARRAYS
     ),
+    "albumentations.to_float": Case(args(st.sampled_from([None, 255.0, 100.0])), ARRAYS_OF_BYTES),
 }
 
 MODULES = (torchvision_tensors, opencv, albumentations)
