@@ -1,7 +1,8 @@
 """Pillow's own images, whose pixels wait.
 
 There is no other class: a picture that waits is the very object that Pillow has made, of the class
-that it has ever been, without pixels (`_im` is None) and with a recipe (`_lazy`) in its `__dict__`.
+that it has ever been, without pixels (`_im` is None). In its `__dict__` it has a recipe, `_lazy`, and
+the size and mode that these pixels will have, `_form`.
 
 - Until a program asks for pixels nothing is different: `Image.open` has read the header, the file
   is open, `tell`, `info`, `draft`, `verify` do what they do.
@@ -45,12 +46,20 @@ _COPIES_LISTS = hasattr(Image, "_copy_info")  # of `info`: from Pillow 13 on
 
 def is_lazy(value: Any) -> bool:
     """Whether it is a picture whose pixels were noted, and not made yet."""
-    return isinstance(value, Image) and _recipe(value) is not None
+    return isinstance(value, Image) and _is_lazy(value)
+
+
+def _is_lazy(picture: Any) -> bool:
+    own = picture.__dict__
+    return "_lazy" in own and own["_im"] is None
 
 
 def _recipe(picture: Any) -> Recipe | None:
-    recipe = picture.__dict__.get("_lazy")
-    return recipe if recipe is not None and picture._im is None else None
+    """Its recipe, if a step may be noted: Pillow itself may have said that it has a palette now."""
+    own = picture.__dict__
+    if "_lazy" not in own or own["_im"] is not None or own["_mode"] != own["_form"][1]:
+        return None
+    return own["_lazy"]
 
 
 def recipe_of(picture: Any) -> Recipe | None:
@@ -79,42 +88,43 @@ def new_picture(
     else:
         info = info.copy()
     picture = Image.__new__(Image)
-    picture.__dict__ = {**_EMPTY, "_size": size, "_mode": mode, "info": info, "_lazy": recipe}
+    picture.__dict__ = {
+        **_EMPTY, "_size": size, "_mode": mode, "info": info, "_lazy": recipe, "_form": (size, mode)
+    }  # fmt: skip
     return picture
 
 
 def materialize(picture: PIL.Image.Image) -> None:
     """Makes the pixels of a picture that waits, because the program looks at them."""
-    recipe = _recipe(picture)
-    if recipe is not None:
+    if _is_lazy(picture):
         blame()
-        fill(picture, recipe.make())
+        finish(picture)
 
 
 def finish(picture: PIL.Image.Image) -> PIL.Image.Image:
     """Makes its pixels because its batch is ready, and not because the program looks at them."""
-    recipe = _recipe(picture)
-    if recipe is not None:
-        fill(picture, recipe.make())
+    if _is_lazy(picture):
+        fill(picture, picture.__dict__["_lazy"].make())
     return picture
 
 
 def fill(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
     """Gives a picture that waits the pixels of another one, which is of no use any more."""
-    check(made, picture.size, picture.mode)
+    check(made, *picture.__dict__["_form"])
     with _LOCKS.pixels:
         # of two threads that look at once, both get what the first has made
         if picture._im is None:
             picture._im = made._im
             picture.__dict__.pop("_lazy", None)
+            picture.__dict__.pop("_form", None)
 
 
 def adopt(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
     """Makes a picture what another one is, which was made of it, as Pillow does in place."""
-    picture._im, picture._mode, picture._size = made._im, made._mode, made._size
-    picture.__dict__.pop("_lazy", None)
-    if (recipe := _recipe(made)) is not None:
-        picture.__dict__["_lazy"] = recipe
+    for name in ("_im", "_mode", "_size", "_lazy", "_form"):
+        picture.__dict__.pop(name, None)
+        if name in made.__dict__:
+            picture.__dict__[name] = made.__dict__[name]
 
 
 # How a step is noted
@@ -205,21 +215,22 @@ def _load_later(picture: Any) -> Recipe | None:
     recipe = Recipe(source, picture._size, stored_mode(picture))
     end = None
     try:
-        if not is_jpeg:
-            _skip_pixels(picture, fp)
-        elif not picture._exclusive_fp:
+        if is_jpeg:
             end = _end_of_jpeg(picture, source, fp)
+        else:
+            _skip_pixels(picture, fp)
     except Exception:  # a broken or unusual file, of which Pillow knows more
         return None
 
     # as in the last lines of `ImageFile.load` of Pillow 11 to 13
     picture.tile, picture.readonly = [], 0
-    if end is not None:
-        fp.seek(end)
-    if picture._exclusive_fp and picture._close_exclusive_fp_after_loading:
+    if not picture._exclusive_fp:
+        if end is not None:
+            fp.seek(end)
+    elif picture._close_exclusive_fp_after_loading:
         fp.close()
     picture.fp = None
-    picture.__dict__["_lazy"] = recipe
+    picture.__dict__.update(_lazy=recipe, _form=(picture._size, picture._mode))
     return recipe
 
 
@@ -253,23 +264,22 @@ def stored_mode(picture: Any) -> str:
     return stored  # such as RGB;16B, of which Pillow takes the upper bytes
 
 
-_END = b"\xff\xd9"
 _MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")  # what is between the pixels is none
 
 
 def _end_of_jpeg(picture: Any, source: Source, fp: Any) -> int:
     """Where Pillow leaves the file after it has read a JPEG: it reads blocks up to the end marker.
 
+    It is wrong of a file of more than a block (64 KiB) that holds several pictures and does not say
+    so in its header: to look for the first end in all files would take as long as all the rest.
+
     Raises:
         ValueError: it has no end.
     """
     data, size, block = source.data, source.size, picture.decodermaxblock
-    if size <= block:
-        return size
-    tail = os.pread(fp.fileno(), 2, size - 2) if data is None else data[-2:]
-    if tail == _END and "mp" not in picture.info:  # which says that another picture follows
-        return size
-    end = _find_end(os.pread(fp.fileno(), size, 0) if data is None else data)
+    end = size
+    if not source.is_whole or "mp" in picture.info:  # which says that another picture follows
+        end = _find_end(os.pread(fp.fileno(), size, 0) if data is None else data)
     return min(size, -(-end // block) * block)
 
 
@@ -277,7 +287,7 @@ def _find_end(data: bytes) -> int:
     at = 2
     while found := _MARKER.search(data, at):
         at = found.end()
-        if data[at - 1] == _END[1]:
+        if data[at - 1] == 0xD9:
             return at
         at += int.from_bytes(data[at : at + 2], "big")
     raise ValueError("a JPEG without an end")
@@ -391,8 +401,8 @@ def _load(function: Call) -> Call:
 
     @wraps(function)
     def load(self: Any) -> Any:
-        if _recipe(self) is not None:
-            if pictures_wait():
+        if _is_lazy(self):
+            if pictures_wait() and _recipe(self) is not None:
                 return _Pixels(self)
             materialize(self)
         return function(self)
@@ -410,7 +420,7 @@ def _load_file(function: Call) -> Call:
                 PROCESS.opened += self._im is None
             elif _load_later(self) is not None:
                 return _Pixels(self)
-        elif _recipe(self) is not None:
+        elif _is_lazy(self):
             return Image.load(self)
         return function(self)
 
@@ -462,7 +472,7 @@ def _rebuild(kind: Any, state: Any, size: Size, recipe: Recipe) -> Any:
     made = kind.__new__(kind)
     made.__setstate__(state)
     made._im, made._size = None, size
-    made.__dict__["_lazy"] = recipe
+    made.__dict__.update(_lazy=recipe, _form=(size, made._mode))
     return made
 
 
