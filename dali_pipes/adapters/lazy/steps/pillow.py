@@ -292,6 +292,8 @@ class _Enhancing:
             image = self.image
             start(self, picture)
             self.image = image
+            if vars(self)["degenerate"] is picture:
+                vars(self)["degenerate"] = image
         try:
             return vars(self)["degenerate"]
         except KeyError:
