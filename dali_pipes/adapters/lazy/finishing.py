@@ -1,6 +1,7 @@
 """Batches from works whose pictures are made: compared, collated, and on their device."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
 
@@ -142,7 +143,7 @@ class Finisher:
 
             before = read_states()
             try:
-                with _DrawsOnCpu():
+                with draws_on_cpu():
                     return self._program.collate_fn(moved(samples, self._device))
             except Exception as error:
                 restore(before)
@@ -197,6 +198,11 @@ def _apart(made: Any, item: Item, kind: Kind) -> float:
         return 255.0
     scale = 255.0 if kind.scale is None else float(np.mean(np.abs(kind.scale)))
     return float(np.abs(one - other).mean()) * 255 / scale
+
+
+def draws_on_cpu() -> AbstractContextManager[Any]:
+    """In it random numbers for a GPU are drawn on the CPU."""
+    return _DrawsOnCpu()
 
 
 class _DrawsOnCpu(TorchDispatchMode):

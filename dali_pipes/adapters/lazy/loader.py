@@ -78,6 +78,7 @@ class LazyLoader(RefusesAttributes):
         seed, check, rank, on_bad_sample: as of `from_torch`.
         device: where all tensors of a batch arrive; None: where the program puts them.
         change: what happens to each batch in the end.
+        outer: the program's loader around this one, whose attributes can be read, too.
 
     Attributes:
         dataset: the program's.
@@ -99,8 +100,10 @@ class LazyLoader(RefusesAttributes):
         device: torch.device | None = None,
         on_bad_sample: str = "raise",
         change: Change | None = None,
+        outer: Any = None,
     ):
         self._loader, self._seed, self._change = loader, seed, change
+        self._outer = loader if outer is None else outer
         self._device = device or torch.device("cpu")
         substitutes = on_bad_sample == "substitute"
         self._program = Program(loader, seed, check, substitutes)
@@ -112,11 +115,10 @@ class LazyLoader(RefusesAttributes):
                 self._program.leave_collating()
         else:
             self._order = Order(loader, seed, rank)
-        self._inner = _make_inner(loader, self._program, self._order or self._stream, seed)
+        self._inner = _make_inner(loader, self._program, self._order, self._stream, seed)
 
-        self.dataset, self.batch_size = loader.dataset, loader.batch_size
-        if self._order and self.batch_size is None:
-            self.batch_size = self._order.batch_size
+        self.dataset = loader.dataset
+        self.batch_size = loader.batch_size if self._order is None else self._order.batch_size
         self.sampler = _EpochSampler(self, loader.sampler)
         outer = loader.batch_sampler
         self.batch_sampler = None if outer is None else _EpochSampler(self, outer)
@@ -256,9 +258,10 @@ class LazyLoader(RefusesAttributes):
 
     def __getattr__(self, name: str) -> Any:
         # only called for what does not exist here: options of the program's loader
-        if name.startswith("__") or "_loader" not in vars(self):
+        if name.startswith("__") or "_outer" not in vars(self):
             raise AttributeError(name)
-        return getattr(self._loader, name)
+        outer = self._outer
+        return getattr(outer if hasattr(outer, name) else self._loader, name)
 
     @property
     def mixup_enabled(self) -> bool:
@@ -318,17 +321,21 @@ def _close(executor: Executor, inner: DataLoader[Any], process: int) -> None:
 
 
 def _make_inner(
-    loader: DataLoader[Any], program: Program, place: Order | Stream | None, seed: int | None
+    loader: DataLoader[Any],
+    program: Program,
+    order: Order | None,
+    stream: Stream | None,
+    seed: int | None,
 ) -> DataLoader[Any]:
     """The program's DataLoader, with our data set, sampler and collate function in place of its
     own. All else is as it was, also what a class derived from DataLoader does.
     """
     inner = copy.copy(loader)
     own: dict[str, Any] = {"collate_fn": program.collate, "dataset": program, "_iterator": None}
-    if isinstance(place, Stream):
-        own["dataset"] = place
+    if stream is not None:
+        own["dataset"] = stream
     else:
-        own["batch_sampler" if loader.batch_sampler is not None else "sampler"] = place
+        own["batch_sampler" if loader.batch_sampler is not None else "sampler"] = order
     if loader.num_workers:
         own["worker_init_fn"] = program.start
     if seed is not None:
@@ -403,7 +410,7 @@ class _Epoch(Iterator[Any]):
 
     def _finish(self, works: Iterator[Work]) -> Iterator[Any]:
         loader = self._loader
-        rank = loader._order.rank if loader._order else Rank()
+        rank = Rank() if loader._order is None else loader._order.rank
         for number, work in enumerate(works, 1):
             parcel: Parcel = work.parcel[0]
             first = self._samples
@@ -447,7 +454,7 @@ class _Parcels(Iterator[Parcel]):
 
     def __init__(self, inner: DataLoader[Any], seed: int | None, epoch: int, skipped: int):
         self._is_here, self._seed = not inner.num_workers, seed
-        self._left_to_skip = skipped
+        self._left_to_skip, self._name = skipped, type(inner).__name__
         with self._as_program(seed is not None):
             if seed is not None:
                 seed_shared(seed, "workers", epoch)
@@ -464,6 +471,11 @@ class _Parcels(Iterator[Parcel]):
         while (iterator := self._iterator) is not None:
             with self._as_program(self._is_here and self._seed is not None):
                 parcel: Parcel = next(iterator)
+            if not isinstance(parcel, Parcel):
+                raise ConfigError(
+                    f"{self._name} gives batches that it does not take from its own workers; pass "
+                    "on the DataLoader inside of it"
+                )
             if not self._left_to_skip:
                 return parcel
             if parcel.count > self._left_to_skip:

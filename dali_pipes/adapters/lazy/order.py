@@ -158,7 +158,7 @@ class Order:
     @property
     def batch_size(self) -> int | None:
         """Samples of a full batch; None: it is not known."""
-        return self._size if self.inner is not None else None
+        return self._size if self.inner is not None and self.is_batched else None
 
     def describe(self) -> str:
         """What decides the order, in a line."""

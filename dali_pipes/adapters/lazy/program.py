@@ -27,20 +27,13 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.compared import Checks, NotTheSame
+from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.found import Found, true_pictures
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.patching import patch_for_good
 from dali_pipes.adapters.lazy.random_numbers import Numbers, States, own_numbers
 from dali_pipes.adapters.lazy.recipes import Source
 from dali_pipes.adapters.lazy.state import PROCESS, Look, eager, sending
-
-try:
-    from dali_pipes.adapters.lazy.dry_run import draw_as
-except ImportError:
-
-    def draw_as(*_: Any) -> bool:
-        return False
-
 
 Call = Callable[[Callable[[], Any], list[Any]], Any]
 
