@@ -14,18 +14,22 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lazy_works import made_by, steps_apart
 from torchvision.io import read_image
 from torchvision.transforms.v2 import functional as v2
 from torchvision.transforms.v2.functional import InterpolationMode
 
+import dali_pipes as dp
 from dali_pipes.adapters.lazy.arrays import LazyArray
+from dali_pipes.adapters.lazy.compiler import lines
+from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.state import PROCESS, waiting
 from dali_pipes.adapters.lazy.steps import albumentations, opencv, torchvision_tensors
 from dali_pipes.adapters.lazy.steps.step import STEPS
 from dali_pipes.adapters.lazy.tensors import lazy_of
 
-HEIGHT, WIDTH = 30, 37
+HEIGHT, WIDTH, COUNT = 30, 37, 2
 
 
 @pytest.fixture(scope="module")
@@ -397,3 +401,131 @@ def test_what_is_noted_is_what_is_done(name, data, files):
 
 def test_every_row_has_a_case():
     assert rows_of(*MODULES) - {*CASES} == set()
+
+
+# What backends make of the rows that have a place in the plan
+
+AFFINE = [0.9, 0.1, 2.0, -0.1, 1.1, -3.0]
+TILT = [0.9, 0.1, 2.0, -0.1, 1.1, 3.0, 0.001, 0.0005]
+NEAREST = InterpolationMode.NEAREST
+TABLE = np.sqrt(np.arange(256) * 255).astype(np.uint8)
+# row: kind of what it is done to, arguments, options
+PLANNED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+    **{
+        f"{version}{name}{ending}": ("bytes", positional, {})
+        for version, ending in [("v1.", ""), ("v2.color.", "_image")]
+        for name, positional in {
+            "adjust_brightness": (0.7,),
+            "adjust_contrast": (1.4,),
+            "adjust_saturation": (0.3,),
+            "adjust_sharpness": (1.8,),
+            "adjust_hue": (-0.1,),
+            "posterize": (3,),
+            "solarize": (120,),
+            "autocontrast": (),
+            "equalize": (),
+            "invert": (),
+            "rgb_to_grayscale": (1,),
+        }.items()
+    },
+    "v2.color.permute_channels_image": ("bytes", ([2, 1, 0],), {}),
+    "v2.color.grayscale_to_rgb_image": ("gray", (), {}),
+    "v1.gaussian_blur": ("bytes", ([5, 5], [1.5, 1.5]), {}),
+    "v2.misc.gaussian_blur_image": ("channels last", ([5, 5],), {}),
+    "v1.resize": ("bytes", ([20, 31],), {}),
+    "v2.geometry.resize_image": ("channels last", ([70, 51], InterpolationMode.BICUBIC), {}),
+    "v1.pad": ("bytes", ([1, 2, 3, 4],), {"fill": 9, "padding_mode": "constant"}),
+    "v2.geometry._pad_with_scalar_fill": ("bytes", ([1, 2, 3, 4], 0, "reflect"), {}),
+    "v2.geometry._pad_with_vector_fill": ("bytes", ([1, 2, 3, 4], [1, 2, 3], "constant"), {}),
+    "v2.geometry.center_crop_image": ("bytes", ([60, 30],), {}),
+    "v1.affine": ("bytes", (AFFINE,), {"fill": [7.0]}),
+    "v1.rotate": ("bytes", (AFFINE,), {"expand": True}),
+    "v1.perspective": ("bytes", (TILT, "nearest"), {}),
+    "v2.geometry.affine_image": ("bytes", (20, [3, 4], 0.9, [5.0, 0.0]), {}),
+    "v2.geometry.rotate_image": ("bytes", (33.0,), {"center": [20.0, 10.0]}),
+    "v2.geometry.perspective_image": ("bytes", (None, None, NEAREST), {"coefficients": TILT}),
+    "v1.convert_image_dtype": ("bytes", (torch.float32,), {}),
+    "v2.misc.to_dtype_image": ("channels last", (torch.float32,), {"scale": True}),
+    "v1.normalize": ("floats", ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7]), {}),
+    "v2.normalize_image": ("floats", ([0.5], [0.5]), {}),
+    "v1.erase": ("bytes", (3, 4, 5, 6, 0), {}),
+    "v2.erase_image": ("floats", (3, 4, 5, 6, torch.rand(3, 5, 6)), {}),
+    "cv2.resize": ("colors", ((31, 20),), {}),
+    "cv2.cvtColor": ("colors", (cv2.COLOR_BGR2RGB,), {}),
+    "cv2.flip": ("mirrored", (-1,), {}),
+    "cv2.rotate": ("colors", (cv2.ROTATE_90_CLOCKWISE,), {}),
+    "cv2.transpose": ("gray", (), {}),
+    "cv2.warpAffine": ("colors", (np.array(AFFINE).reshape(2, 3), (50, 40), None, 0, 0, 9), {}),
+    "cv2.warpPerspective": (
+        "colors",
+        (np.array([*TILT, 1]).reshape(3, 3), (50, 40), None, 16, 0, (1, 2, 3)),
+        {},
+    ),
+    "cv2.copyMakeBorder": ("colors", (1, 2, 3, 4, cv2.BORDER_CONSTANT), {"value": (1, 2, 3)}),
+    "cv2.GaussianBlur": ("other colors", ((5, 5), 0), {}),
+    "cv2.LUT": ("colors", (TABLE,), {}),
+    "cv2.convertScaleAbs": ("colors", (), {"alpha": 1.5, "beta": -20}),
+    "cv2.equalizeHist": ("gray", (), {}),
+    "albumentations.shift_hsv": ("other colors", (-12.5, 20, 9.5), {}),
+    "albumentations.adjust_hue_torchvision": ("other colors", (0.1,), {}),
+    "albumentations.adjust_saturation_torchvision": ("other colors", (0.5,), {}),
+    "albumentations.adjust_contrast_torchvision": ("other colors", (1.3,), {}),
+    "albumentations.adjust_brightness_torchvision": ("colors", (1.3,), {}),
+    "albumentations.gamma_transform": ("colors", (0.7,), {}),
+    "albumentations.posterize": ("colors", (3,), {}),
+    "albumentations.solarize": ("colors", (0.5,), {}),
+    "albumentations.invert": ("colors", (), {}),
+    "albumentations.to_gray": ("other colors", (3, "weighted_average"), {}),
+    "albumentations.multiply_add": ("colors", (np.float32(1.2), -13.5), {}),
+    "albumentations.normalize": (
+        "other colors",
+        (np.full(3, 99, np.float32), np.float32(0.01)),
+        {},
+    ),
+    "albumentations.to_float": ("other colors", (), {}),
+}
+# |difference| in steps: at most this on average, and at the 99th percentile
+CLOSE = (0.6, 1)
+TOLERANCES = {
+    # a count decides what becomes of a value
+    **dict.fromkeys(["v1.equalize", "v2.color.equalize_image"], (1.5, 6)),
+    "cv2.GaussianBlur": (0.8, 2),  # in whole numbers
+    # OpenCV and PyTorch round places of pixels in their own way
+    **dict.fromkeys(["cv2.warpAffine", "cv2.warpPerspective"], (1.0, 20)),
+}
+
+
+BACKENDS = {
+    "torch": dp.TorchConfig(num_workers=0),
+    "dali": dp.DaliConfig(device="cpu", num_threads=1),
+}
+
+
+def test_every_row_with_a_plan_is_among_these():
+    planned = {name for name in CASES if STEPS[name].plan is not None}
+    assert planned - {*PLANNED} == set()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_backend_makes_what_the_library_makes(name, backend, files, monkeypatch):
+    monkeypatch.setattr(lines, "FEW", 1)
+    kind, positional, options = PLANNED[name]
+    kinds = TENSORS if name.startswith("v") else ARRAYS
+    executor = Executor(BACKENDS[backend], torch.device("cpu"), COUNT, ahead=0)
+
+    def program(_: int) -> Any:
+        return called(name, kinds[kind](files), positional, options)
+
+    try:
+        made = made_by(executor, program, range(COUNT))
+    finally:
+        executor.close()
+    true = program(0)
+    assert not executor.left, executor.left
+    floats = "float" in str(true.dtype)
+    step = {"albumentations.normalize": 0.01}.get(name, 1 / 255) if floats else 1.0
+    for each in made:
+        difference = steps_apart(each, true, step)
+        mean, high = TOLERANCES.get(name, CLOSE)
+        assert difference.mean() <= mean and np.percentile(difference, 99) <= high

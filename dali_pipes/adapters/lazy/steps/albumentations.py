@@ -62,7 +62,9 @@ def form_floats(array: LazyArray, *_: Any, **__: Any) -> Any:
 
 
 def form_normalized(array: LazyArray, mean: Any, denominator: Any) -> Any:
-    return array.shape, np.float32
+    """Arrays of float64 would give float64."""
+    each = [np.asarray(value) for value in (mean, denominator) if not isinstance(value, float)]
+    return (array.shape, np.float32) if all(e.dtype == np.float32 for e in each) else None
 
 
 def form_gray(array: LazyArray, num_output_channels: int, method: str) -> Any:

@@ -23,6 +23,7 @@ from dali_pipes.adapters.lazy.pictures import PLAIN
 from dali_pipes.adapters.lazy.recipes import OPENERS, Recipe, Source
 from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, replace
+from dali_pipes.adapters.lazy.steps.torch_ops import plan_repeated
 from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensor, waiting_tensor
 
 _V1 = "torchvision.transforms._functional_tensor"
@@ -216,7 +217,7 @@ add(
             ("v2.color.rgb_to_grayscale_image", _COLOR, "rgb_to_grayscale_image"),
         ]
     ],
-    _row(_COLOR, "grayscale_to_rgb_image", form_rgb, lambda row: row.convert("RGB")),
+    _row(_COLOR, "grayscale_to_rgb_image", form_rgb, lambda row: plan_repeated(row, 3, 0)),
     _row(
         _COLOR,
         "permute_channels_image",
