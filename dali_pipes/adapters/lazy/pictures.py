@@ -326,7 +326,11 @@ def _decode(file: Any, kind: str, is_lenient: bool, draft: Any) -> PIL.Image.Ima
         extents = (0, 0, *picture._size)
         picture.tile = [picture.tile[0]._replace(extents=extents, args=args)]
     with _lenient(is_lenient):
-        picture.load()
+        try:
+            picture.load()
+        except BaseException:
+            picture.close()
+            raise
     return picture
 
 

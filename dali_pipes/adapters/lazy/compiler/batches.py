@@ -176,7 +176,7 @@ class Room:
 def find_slots(operations: Sequence[Operation], slots: Sequence[Slot]) -> list[int] | None:
     """The slot of each operation, in order; None: there are too few."""
     places, at, count = [], 0, len(slots)
-    for op, _, own in operations:
+    for op, _, own, _ in operations:
         # it carries the operation out as its own slot does
         while at < count and not (
             slots[at] is own
@@ -261,12 +261,18 @@ def plan_batch(kind: Kind, room: Room, rows: Sequence[Row], images: LooseImages)
     count, slots = len(rows), len(room.slots)
     steps, sizes = _plan_steps(room, rows, images.sizes)
 
-    ops, magnitudes = np.zeros((count, slots), np.int8), np.zeros((count, slots), np.float32)
+    ops = np.zeros((count, slots), np.int8)
+    # not float32, as of what is drawn: 0.4 - 1 + 1 would be below 0.4, and be cut to other pixels
+    magnitudes: Any = np.zeros((count, slots))
+    tables: list[Any] = []
     for at, row in enumerate(rows):
         if row.operations:
             places = find_slots(row.operations, room.slots) or ()
-            for place, (op, magnitude, _) in zip(places, row.operations, strict=True):
+            for place, (op, magnitude, _, table) in zip(places, row.operations, strict=True):
                 ops[at, place], magnitudes[at, place] = CODE[op], magnitude
+                if table is not None:
+                    magnitudes[at, place] = len(tables)
+                    tables.append(table)
     nothing = np.zeros((count, 4), np.int64), np.zeros((count, 0)), np.zeros((count, 0, 2, 3))
 
     # one array of all numbers: NumPy's cost is by the call
@@ -281,7 +287,9 @@ def plan_batch(kind: Kind, room: Room, rows: Sequence[Row], images: LooseImages)
     geometry = Geometry(
         sizes, numbers[:, :4], numbers[:, 4:6], numbers[:, 6:8], flips[:, 0], flips[:, 1]
     )
-    view = PlannedView(geometry, Augmentation(ops, magnitudes, *nothing), kind.shape, tuple(steps))
+    looked_up = [np.stack(tables)] if tables else []
+    augmentation = Augmentation(ops, magnitudes, *nothing, *looked_up)
+    view = PlannedView(geometry, augmentation, kind.shape, tuple(steps))
     return PlannedBatch(0, 0, np.arange(count), ((view,),), images)
 
 

@@ -86,6 +86,7 @@ class Executor:
             self._lines = Lines(config.on_cores(), device, batch_size, self._read)
         self._pool: ThreadPoolExecutor | None = None
         self._kept_away: set[Source] = set()  # what a backend could not decode
+        self._suspects: list[Item] = []  # one of these a backend could not decode
         self._works: Iterator[Work] = iter(())
         self._reading: deque[Work] = deque()  # in order; the first one is needed now
         self._error: Exception | None = None
@@ -101,15 +102,20 @@ class Executor:
             while self._reading or self._read():
                 work = self._reading[0]
                 self._complete(work)
+                for following in list(self._reading)[1:2]:
+                    # what a backend leaves is done in threads, while the program trains
+                    self._make_parts(following, only_with_rest=True)
                 self._reading.popleft()
-                if self._reading:
-                    # it is done in threads while the program trains
-                    self._start_rest(self._reading[0])
                 yield work
             if self._error:
                 raise self._error
         finally:
             self._abandon()
+
+    def refuse(self, kind: Kind, why: str) -> None:
+        """Has all pictures of a kind made as noted from the next work on."""
+        if self._lines:
+            self._lines.refuse(kind, why)
 
     def describe(self) -> list[str]:
         """A text for each backend, with what it made."""
@@ -219,27 +225,32 @@ class Executor:
 
     def _complete(self, work: Work) -> None:
         """Fills the cells of a work, or says why that fails."""
-        self._start_rest(work)
+        self._make_parts(work)
         futures = [item.future for item in _items_of(work) if item.future]
         # meanwhile threads and backends get more to do
         while not all(each.done() for each in futures) and self._read():
             pass
+        if self._suspects:
+            self._keep_away(self._suspects)
+            self._suspects = []
         if work.error is None:
             try:
                 _fill(work, self.device)
             except Exception as error:
                 work.error = error
 
-    def _start_rest(self, work: Work) -> None:
+    def _make_parts(self, work: Work, only_with_rest: bool = False) -> None:
         """Waits for what backends make, and has done as noted what they leave."""
         for part in list(work.parts):
-            if part.images is None:
-                self._wait_for(part)
-                if part.images is not None and any(map(_has_rest, part.items)):
-                    images = part.images.cpu()
-                    for image, item in zip(images, part.items, strict=True):
-                        value = as_noted(image, part.line.kind)
-                        item.future = self._submit(item.recipe, value, item.done)
+            has_rest = any(map(_has_rest, part.items))
+            if part.images is not None or (only_with_rest and not has_rest):
+                continue
+            self._wait_for(part)
+            if part.images is not None and has_rest:
+                images = part.images.cpu()
+                for image, item in zip(images, part.items, strict=True):
+                    value = as_noted(image, part.line.kind)
+                    item.future = self._submit(item.recipe, value, item.done)
 
     def _wait_for(self, part: Part) -> None:
         """Returns when it is made; or else its pictures are made as noted."""
@@ -249,8 +260,13 @@ class Executor:
         except (ConfigError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            names = ", ".join(item.recipe.source.path or "bytes" for item in part.items[:3])
-            log.warning("%s, … are made as noted, since a backend failed: %s", names, error)
+            log.warning(
+                "%s on %s: %d pictures are made as noted, by the program's own libraries: %s",
+                type(self._lines.config).__name__ if self._lines else "",
+                self.device,
+                len(part.items),
+                _reason_of(error),
+            )
 
         assert self._lines
         failed = self._lines.recover(part)
@@ -261,8 +277,15 @@ class Executor:
                     self.count -= 1
                     self.left["a backend failed"] += 1
                     self._make_as_noted(work, item)
+        self._suspects += part.items
+
+    def _keep_away(self, suspects: list[Item]) -> None:
+        """Keeps what a backend could not decode away from it: what cannot be made as noted either,
+        or all suspects.
+        """
+        bad = [item for item in suspects if item.future and item.future.exception()]
         if len(self._kept_away) < _MOST_KEPT_AWAY:
-            self._kept_away.update(item.recipe.source for item in part.items)
+            self._kept_away.update(item.recipe.source for item in bad or suspects)
 
     def _make_as_noted(self, work: Work, item: Item) -> None:
         work.items.append(item)
@@ -286,6 +309,13 @@ def _sort(groups: dict[Kind, Pairs], item: Item, row: Row) -> bool:
         return False
     groups.setdefault(kind, []).append((item, row))
     return True
+
+
+def _reason_of(error: Exception) -> str:
+    """The line of an error that says most: DALI ends one by saying what cannot be used any more."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.startswith("Current pipeline")]
+    return f"{type(error).__name__}: {said[-1] if said else ''}"
 
 
 def _items_of(work: Work) -> Iterator[Item]:

@@ -100,7 +100,7 @@ class Line:
         self._waiting: deque[Part] = deque()  # not in the backend yet
         self._inside: dict[int, Part] = {}  # by the id of the planned batch
         self._backend: Backend | None = None
-        self._stream: Iterator[Decoded] = iter(())
+        self._stream: Iterator[Decoded] | None = None
         self._filler = plan_filler(kind, room)
         self.last_used = self.failures = self.count = 0
 
@@ -112,8 +112,7 @@ class Line:
         """
         transform = transform_of(self.kind, self.room)
         job = Job(transform, self._filler.images, self.batch_size, device)
-        self._backend = load_backend(config)(job, config)
-        self._stream = self._backend.stream(self._feed())
+        self._backend, self._stream = load_backend(config)(job, config), None
 
     def send(self, pairs: Pairs) -> list[Part]:
         """Plans these pictures, for all of which there is room."""
@@ -131,6 +130,10 @@ class Line:
         Raises:
             Exception: the backend failed.
         """
+        if self._stream is None:
+            assert self._backend
+            # not before a part is waited for: a backend may take all that may be read at once
+            self._stream = self._backend.stream(self._feed())
         while part.images is None:
             decoded = next(self._stream)
             if came := self._inside.pop(id(decoded.planned), None):
@@ -176,7 +179,7 @@ class Line:
         """Ends the backend; harmless when called twice."""
         if self._backend:
             self._backend.close()
-        self._backend, self._stream = None, iter(())
+        self._backend = self._stream = None
 
 
 class Lines:
@@ -296,6 +299,12 @@ class Lines:
             )
         return config
 
+    def refuse(self, kind: Kind, why: str) -> None:
+        """Gives a kind no line any more."""
+        self._refused[kind] = why
+        if line := self._lines.get(kind):
+            self._retire(line)
+
     def recover(self, part: Part) -> list[Part]:
         """Gives the line of a part at which its backend has failed another one.
 
@@ -309,11 +318,10 @@ class Lines:
             line.start_again(others, self._config_for(line.kind), self.device)
             return [part]
 
-        self._refused[line.kind] = f"its backend failed {MOST_FAILURES} times one after the other"
         line.forget()
-        line.close()
         if self._lines.get(line.kind) is line:
-            del self._lines[line.kind]
+            self.refuse(line.kind, f"its backend failed {MOST_FAILURES} times, one after the other")
+        self.close_ended()
         return [part, *others]
 
     def forget(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.steps.step import STEPS, NoPlace
@@ -27,7 +28,7 @@ Numbers = tuple[float, ...]  # one for each channel
 _ONE_BY_ONE = frozenset(
     {
         *("Brightness", "Color", "Hue", "PillowColor", "PillowHue"),
-        *("Posterize", "Solarize", "SolarizeAdd", "Invert"),
+        *("Posterize", "Solarize", "SolarizeAdd", "Invert", "Table", "HsvTable"),
     }
 )
 # operations to which red and blue are not the same, of tensors and of pictures
@@ -63,11 +64,17 @@ class Whole(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """An operation on the pixels; its slot may be used for others like it."""
+    """An operation on the pixels.
+
+    Attributes:
+        slot: one that carries it out; others like it do, too.
+        table: (3, 256) uint8 of an operation that looks its values up.
+    """
 
     op: str
     magnitude: float
     slot: Slot
+    table: NDArray[np.uint8] | None = None
 
 
 class Row:
@@ -246,10 +253,26 @@ class Row:
             op = _OF_COLORS.get(op, op)
         self._operate(op, magnitude, slot_of("nearest", kernel))
 
-    def _operate(self, op: str, magnitude: float, slot: Slot) -> None:
+    def look_up(self, table: Any, hsv: bool = False) -> None:
+        """Replaces every value by that of a table.
+
+        Args:
+            table: (256,) or (channels, 256) uint8, in the order of the channels.
+            hsv: of hue, saturation and value, as OpenCV has them in 8 bits.
+        """
+        if hsv and self.is_bgr:
+            raise NoPlace("the hue of blue, green and red")
+        each = np.broadcast_to(np.asarray(table, np.uint8), (3, 256))
+        self._operate(
+            "HsvTable" if hsv else "Table", 0.0, slot_of(), each[::-1] if self.is_bgr else each
+        )
+
+    def _operate(
+        self, op: str, magnitude: float, slot: Slot, table: NDArray[np.uint8] | None = None
+    ) -> None:
         if self.scale is not None or self.erased:
             raise NoPlace(f"{op} of numbers that are no pixels from 0 to 255 any more")
-        self.operations.append(Operation(op, float(magnitude), slot))
+        self.operations.append(Operation(op, float(magnitude), slot, table))
         self.changes += 1
 
     def convert(self, mode: str) -> None:
@@ -263,7 +286,9 @@ class Row:
                 # it stays three equal channels, of which the first is taken in the end
                 self._operate("PillowColor", -1.0, slot_of())
                 self.takes_first = True
-            self.channels, self.axes = 1, self.axes.replace("C", "")
+            self.channels = 1
+            if self.form != "tensor":
+                self.axes = self.axes.replace("C", "")
         elif mode == "RGB" and self.channels == 1:
             if self.takes_first:
                 self.takes_first = False
@@ -271,7 +296,7 @@ class Row:
                 if not is_early:
                     raise NoPlace("three channels of a picture that was made gray")
                 self._operate("PillowColor", -1.0, slot_of())
-            self.channels, self.axes = 3, "HWC"
+            self.channels, self.axes = 3, self.axes if "C" in self.axes else "HWC"
 
     def swap_colors(self) -> None:
         """Red becomes blue, and blue red."""
@@ -378,7 +403,7 @@ class Row:
     def _put_moves_into_steps(self) -> None:
         moves, self.operations = self.operations, []
         self._put_into_steps()
-        for op, magnitude, slot in moves:
+        for op, magnitude, slot, _ in moves:
             (matrix,) = affine_matrices(
                 np.array([CODE[op]], np.int8), np.array([magnitude]), self.size
             )
@@ -389,7 +414,7 @@ class Row:
         """Changes moves so that they come after a flip and not before it."""
         mirrored = []
         for each in self.operations:
-            op, magnitude, slot = each
+            op, magnitude, slot, table = each
             if op in MOVES:
                 along = "X" if axis == 0 else "Y"
                 # a shear keeps the top left corner, which a flip along the other axis moves
@@ -397,7 +422,7 @@ class Row:
                     raise NoPlace(f"a flip after {op}")
                 if op == "Rotate" or op.endswith(along):
                     magnitude = -magnitude
-            mirrored.append(Operation(op, magnitude, slot))
+            mirrored.append(Operation(op, magnitude, slot, table))
         self.operations = mirrored
 
     def _append(
