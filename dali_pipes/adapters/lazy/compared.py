@@ -114,7 +114,7 @@ class Checks:
 
     def __init__(self, is_active: bool):
         self._is_active, self._made, self._next = is_active, 0, 1
-        self._known: set[str] = set()
+        self._has_first = False
         self._connections: set[int] = set()
         self.count, self.seconds, self.said = 0, 0.0, list[str]()
 
@@ -132,39 +132,40 @@ class Checks:
         if self._made < self._next:
             return make()
         self._next *= 10
-        return self.compare(make, make)
-
-    def call_once(self, name: str, make: Callable[[], Any], make_true: Callable[[], Any]) -> Any:
-        """The same of what is compared only when it comes first."""
-        if name in self._known:
-            return make()
-        self._known.add(name)
-        return self.compare(make, make_true)
-
-    def compare(self, make: Callable[[], Any], make_true: Callable[[], Any]) -> Any:
-        """What `make` makes, with true pictures, if a copy of this process makes the same.
-
-        Args:
-            make_true: is called in the copy, where nothing waits.
-        """
-        comparison = self.start(make_true)
+        comparison = self.start(make, is_first=self._made == 1)
         return self.finish(comparison, make) if comparison else make()
 
-    def start(self, make_true: Callable[[], Any]) -> "Comparison | None":
-        """The first half of `compare`; None: nothing is compared here."""
+    def call_first(self, make: Callable[[], Any], make_true: Callable[[], Any]) -> Any:
+        """The same of what is compared only when it comes first."""
+        comparison = None if self._has_first else self.start(make_true)
+        self._has_first = True
+        return self.finish(comparison, make) if comparison else make()
+
+    def start(self, make_true: Callable[[], Any], is_first: bool = True) -> "Comparison | None":
+        """The first half of a comparison; None: nothing is compared here.
+
+        Args:
+            make_true: makes something in a copy of the process, where nothing waits.
+            is_first: whether the program is new, so that it may turn out to be one that makes
+                something else each time.
+        """
         if not self._is_active or not any(map(waits, ("picture", "tensor", "array"))):
             return None
         if find_connections() - self._connections:
             self._end("the program has network connections, which a copy would disturb")
             return None
         try:
-            return Comparison(make_true)
+            return Comparison(make_true, 2 if is_first else 1)
         except (OSError, AttributeError, Unknown) as error:  # a platform without fork, for one
             self._end(str(error))
             return None
 
     def finish(self, comparison: "Comparison", make: Callable[[], Any]) -> Any:
-        """The second half."""
+        """The second half: what a function makes, with true pictures.
+
+        Raises:
+            NotTheSame: the copy has made something else.
+        """
         try:
             made = make()
             looks = PROCESS.seen.copy()
@@ -185,8 +186,8 @@ class Checks:
 
 
 class Comparison:
-    """Two copies of this process, forked when it is made. The first makes something truly at once;
-    the second waits, and does so only if what is made here differs.
+    """Copies of this process, forked when it is made. The first makes something truly at once; a
+    second one waits, and does so only if what is made here differs.
 
     Attributes:
         seconds: what it took.
@@ -195,25 +196,18 @@ class Comparison:
         Unknown: the first has not said what it made.
     """
 
-    def __init__(self, make: Callable[[], Any]):
+    def __init__(self, make: Callable[[], Any], copies: int):
         start = time.perf_counter()
-        self._others: list[_Copy] = []
-        self._make = make
+        self._copies: list[_Copy] = []
         try:
-            # the second is forked first, before the first one can change anything outside
-            self._others.append(_Copy(make))
-            self.expected = self._first()
+            # all are forked before the first one can change anything outside
+            for _ in range(copies):
+                self._copies.append(_Copy(make))
+            self.expected = self._copies.pop(0).result()
         except BaseException:
             self.close()
             raise
         self.seconds = time.perf_counter() - start
-
-    def _first(self) -> Any:
-        copy = _Copy(self._make)
-        try:
-            return copy.result()
-        finally:
-            copy.close()
 
     def refuse_difference(self, value: Any) -> str | None:
         """What there is to say of a program whose samples cannot be compared bit by bit, since it
@@ -230,7 +224,7 @@ class Comparison:
         if differs is None:
             return None
 
-        again = self._others[0].result()
+        again = self._copies[0].result() if self._copies else self.expected
         if _difference(self.expected, again) is None or isinstance(self.expected, str):
             raise NotTheSame(differs)
         # two true ones differ, too: so only what the program has not drawn can be compared
@@ -240,7 +234,7 @@ class Comparison:
         return "it draws numbers of which this loader does not know, so only types were compared"
 
     def close(self) -> None:
-        for copy in self._others:
+        for copy in self._copies:
             copy.close()
 
 

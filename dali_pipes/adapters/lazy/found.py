@@ -36,6 +36,10 @@ class Found:
         self.batch = batch
         self._things: dict[int, Any] = {}
         self._walk(batch, set())
+        for each in self._things.values():
+            # a part of a cell that came alone
+            if isinstance(each, Waiting) and each.path and each.cell.arrived == 1:
+                each.leave()
         cells = {
             id(each.cell): each.cell
             for each in self._things.values()

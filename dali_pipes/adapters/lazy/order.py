@@ -102,6 +102,7 @@ class Order:
             self._numbers = Numbers(True, sampler=self._own)
         self._ahead: deque[Any] = deque()
         self._runs: Iterator[Any] = iter(())
+        self._states: Any = None  # of all generators, where the sampler was left
 
     def _choose_rank(self, rank: Rank | None) -> tuple[bool, Rank]:
         """Whether the sampler itself gives a part of the order only, and which."""
@@ -266,7 +267,7 @@ class Order:
         in another one, its seeds would come between the numbers that the training draws.
         """
         most = _AHEAD if self.inner is None or self.has_part else _AHEAD * self._size
-        if self._numbers is None or len(self._ahead) > most // 2:
+        if self._numbers is None or self._states is None or len(self._ahead) > most // 2:
             return
         with own_numbers():
             self._numbers.restore(self._states)

@@ -372,9 +372,7 @@ class Program(Dataset[Any]):
         """What the program's function makes while pictures wait."""
         state, looks = memory_of(self.collate_fn), PROCESS.seen.total()
         make = partial(self.collate_fn, samples)
-        batch = self.checks.call_once(
-            "collate", make, lambda: self.collate_fn(Found(samples).true())
-        )
+        batch = self.checks.call_first(make, lambda: self.collate_fn(Found(samples).true()))
         if self.is_batched and not self.is_late and PROCESS.seen.total() > looks:
             if state is not None and state == memory_of(self.collate_fn):
                 self.leave_collating()
