@@ -6,7 +6,8 @@ which NumPy itself finds out what a view of it looks like. Code of C that wants 
 from `__array__`, or complains of its type, which the net (program.py) catches.
 """
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -55,6 +56,7 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
         self, cell: Cell, stand_in: np.ndarray, lead: Ints = (), path: tuple[View, ...] = ()
     ):
         self.cell, self.stand_in, self.lead, self.path = cell, stand_in, lead, path
+        self._base: LazyArray | None = None
 
     @property
     def __class__(self) -> type:
@@ -108,7 +110,14 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
             return self
         if not isinstance(seen, np.ndarray) or seen.base is None or seen.ndim - len(view.lead) < 2:
             return None
-        return LazyArray(self.cell, seen, view.lead, (*self.path, view))
+        made = LazyArray(self.cell, seen, view.lead, (*self.path, view))
+        made._base = self if self._base is None else self._base
+        return made
+
+    @property
+    def base(self) -> Any:
+        """The array whose memory it looks into."""
+        return self.true().base if self._base is None else self._base
 
     def _note(self, function: Any, *args: Any, **options: Any) -> Any:
         """What the program gets of a function of the table, or a method; None: it is not noted."""
@@ -182,7 +191,7 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
 
     def _note_ufunc(self, ufunc: np.ufunc, one: Any, other: Any, **options: Any) -> Any:
         turned = one is not self
-        number = operand(self, one if turned else other)
+        number = operand(ufunc, self, one if turned else other, turned)
         in_place = set(options) == {"out"} and options["out"][0] is self and not turned
         if number is None or not self.may_be_noted or (options and not in_place):
             return None
@@ -196,6 +205,8 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
         return self if fits and self.change(f"{name} in place", number) else None
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        # a column of a table, or whatever else gives arrays one by one
+        args = [list(each) if _is_series(each) else each for each in args]
         first = args[0] if args else None
         if function in _JOINS:
             noted = _join(function, first, *args[1:], **options)
@@ -220,9 +231,8 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not self.waits or not STATE.sends:
             return self.true().__reduce_ex__(protocol)
-        shape, dtype, strides = self.form
-        is_own = self.stand_in.flags.writeable
-        return _rebuild, (self.rows, shape, strides, dtype, self.lead, is_own)
+        is_writeable = self.stand_in.flags.writeable
+        return _rebuild, (self.cell, self.form, self.lead, self.path, is_writeable)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if self.waits:
@@ -235,7 +245,11 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
         return self.copy()
 
 
-LazyArray.__name__ = "ndarray"  # which programs print
+# which programs print
+LazyArray.__name__ = LazyArray.__qualname__ = "ndarray"
+LazyArray.__module__ = "numpy"
+# NumPy says so of what is no array, whose rows it then mixes up
+warnings.filterwarnings("error", "you are shuffling a 'ndarray' object")
 
 
 def _look(name: str) -> Callable[..., Any]:
@@ -243,7 +257,7 @@ def _look(name: str) -> Callable[..., Any]:
 
 
 for _name in ("iter", "contains", "bool", "int", "float", "complex", "index", "repr", "str", "format",
-              "buffer"):  # fmt: skip
+              "buffer", "sizeof"):  # fmt: skip
     setattr(LazyArray, f"__{_name}__", _look(f"__{_name}__"))
 
 
@@ -263,6 +277,11 @@ def true_args(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(true_args, value))
     return {key: true_args(each) for key, each in value.items()} if type(value) is dict else value
+
+
+def _is_series(value: Any) -> bool:
+    plain = (list, tuple, dict, str, np.ndarray, torch.Tensor, type)
+    return isinstance(value, Iterable) and not isinstance(value, plain)
 
 
 def _call(function: Any, args: Any, options: Any, may_return: Any) -> Any:
@@ -311,21 +330,24 @@ def new_arrays(rows: list[Any], stand_in: np.ndarray, lead: Ints = ()) -> LazyAr
 
 
 def _rebuild(
-    rows: list[Any], shape: Ints, strides: Ints, dtype: Any, lead: Ints, writeable: bool
+    cell: Cell,
+    form: tuple[Ints, Any, Ints],
+    lead: Ints,
+    path: tuple[View, ...],
+    is_writeable: bool,
 ) -> LazyArray:
-    stand_in = np.lib.stride_tricks.as_strided(
-        np.empty(1, dtype), shape, [each * np.dtype(dtype).itemsize for each in strides]
-    )
-    stand_in.flags.writeable = writeable
-    return new_arrays(rows, stand_in, lead)
+    shape, dtype, strides = form
+    steps = [each * np.dtype(dtype).itemsize for each in strides]
+    one = np.empty(1, dtype)
+    stand_in = np.lib.stride_tricks.as_strided(one, shape, steps, writeable=is_writeable)
+    cell.arrived += 1
+    return LazyArray(cell, stand_in, lead, path)
 
 
 # Joined memory
 
 
-def _join(
-    function: Any, arrays: Any, axis: int = 0, is_copy: bool = False, **options: Any
-) -> Any:
+def _join(function: Any, arrays: Any, axis: int = 0, is_copy: bool = False, **options: Any) -> Any:
     """`np.stack` and `np.concatenate`, of arrays that wait and others; None: it is not noted.
 
     Args:
@@ -353,7 +375,9 @@ def _join(
     strides = function([small(each) for each in likes], axis).strides
     order = range(len(strides))[::-1] if is_copy else strides
     stand_in = new_stand_in(found.shape, dense(found.shape, order), dtype)
-    return new_arrays([row for each in arrays for row in _rows_of(each, lead)], stand_in, found.lead)
+    return new_arrays(
+        [row for each in arrays for row in _rows_of(each, lead)], stand_in, found.lead
+    )
 
 
 def _rows_of(array: Any, lead: Ints) -> list[Any]:
@@ -418,7 +442,9 @@ def _as_tensor(
     original: Callable[..., Any], value: Any, dtype: Any = None, device: Any = None
 ) -> Any:
     """`torch.from_numpy` and `torch.as_tensor`, which share memory if the dtype is the same."""
-    given = {name: each for name, each in [("dtype", dtype), ("device", device)] if each is not None}
+    given = {
+        name: each for name, each in [("dtype", dtype), ("device", device)] if each is not None
+    }
     is_here = device is None or torch.device(device).type == "cpu"
     if type(value) is not LazyArray or not value.may_be_noted or not waits("tensor") or not is_here:
         return original(true_args(value), **given)

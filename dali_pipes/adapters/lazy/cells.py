@@ -58,12 +58,19 @@ class Cell:
 
     Attributes:
         rows: the recipe of each picture; tensors or arrays of those that were made already.
+        arrived: how many things look into it in another process, to which it was sent.
     """
 
-    __slots__ = ("__dict__", "form", "rows")
+    __slots__ = ("__dict__", "arrived", "form", "rows")
 
     def __init__(self, rows: list[Any], form: Form):
-        self.rows, self.form = rows, form
+        self.rows, self.form, self.arrived = rows, form, 0
+
+    def __reduce__(self) -> Any:
+        """As it is; what of it was made goes as one tensor or array."""
+        made = [row for row in self.rows if not isinstance(row, Recipe)]
+        recipes = [row if isinstance(row, Recipe) else None for row in self.rows]
+        return _rebuild, (recipes, _stack(made) if made else None, self.form)
 
     @property
     def made(self) -> Any:
@@ -84,15 +91,26 @@ class Cell:
     def join(self, pictures: Any) -> Any:
         """All of it, of its pictures: a list of them, or one tensor of (pictures, *sides)."""
         if isinstance(pictures, list):
-            is_array = isinstance(pictures[0], np.ndarray)
-            pictures = np.stack(pictures) if is_array else torch.stack(pictures)
+            pictures = _stack(pictures)
         shape, strides, lead = self.form
         dims = (*lead, *sides_of(range(len(shape)), lead))
         whole = pictures.reshape([shape[dim] for dim in dims])
         if lead != tuple(range(len(lead))):
             order = [dims.index(dim) for dim in range(len(dims))]
-            whole = whole.permute(order) if isinstance(whole, torch.Tensor) else whole.transpose(order)
+            whole = (
+                whole.permute(order) if isinstance(whole, torch.Tensor) else whole.transpose(order)
+            )
         return _lie(whole, strides)
+
+
+def _stack(pictures: list[Any]) -> Any:
+    is_array = isinstance(pictures[0], np.ndarray)
+    return np.stack(pictures) if is_array else torch.stack(pictures)
+
+
+def _rebuild(recipes: list[Recipe | None], made: Any, form: Form) -> Cell:
+    rest = iter(() if made is None else made)
+    return Cell([next(rest) if row is None else row for row in recipes], form)
 
 
 def _lie(value: Any, strides: Ints) -> Any:
@@ -115,8 +133,7 @@ def is_laid_out(value: Any, strides: Ints) -> bool:
     else:
         own = [stride // max(value.itemsize, 1) for stride in value.strides]
     return tuple(own) == tuple(strides) or all(
-        one == other or size < 2
-        for one, other, size in zip(own, strides, value.shape, strict=True)
+        one == other or size < 2 for one, other, size in zip(own, strides, value.shape, strict=True)
     )
 
 
@@ -189,13 +206,22 @@ class Waiting:
     def copied_rows(self) -> list[Any]:
         """The same, which whoever gets them may change."""
         return [
-            row if isinstance(row, Recipe) else row.clone() if isinstance(row, torch.Tensor) else row.copy()
+            row
+            if isinstance(row, Recipe)
+            else row.clone()
+            if isinstance(row, torch.Tensor)
+            else row.copy()
             for row in self.rows
         ]
 
     def rows_after(self, name: str, *args: Any, **options: Any) -> list[Any]:
         """Its pictures after one step more."""
         return _then_all(self.copied_rows(), name, *args, **options)
+
+    def leave(self) -> None:
+        """Looks from now on into a cell of its own, of which there is only what it sees."""
+        shape, _, strides = self.form
+        self.cell, self.path = Cell(self.rows, Form(shape, strides, self.lead)), ()
 
     def change(self, name: str, /, *args: Any, **options: Any) -> bool:
         """Notes a step that changes its memory in place; False: it does not wait.

@@ -34,7 +34,9 @@ class LazyTensor(Waiting):
         kind: the class of the tensor.
     """
 
-    def __init__(self, cell: Cell, like: torch.Tensor, lead: Ints = (), path: tuple[View, ...] = ()):
+    def __init__(
+        self, cell: Cell, like: torch.Tensor, lead: Ints = (), path: tuple[View, ...] = ()
+    ):
         self.cell, self.like, self.lead, self.path = cell, like, lead, path
         self.dtype = like.dtype
         self.kind: type[torch.Tensor] = torch.Tensor
@@ -127,12 +129,8 @@ class LazyTensor(Waiting):
         """Pickles it as it is, if it is sent; others get the true one."""
         if not self.waits or not STATE.sends:
             return self.true().__reduce_ex__(protocol)
-        rows = self.rows
-        made = [row for row in rows if not isinstance(row, Recipe)]
-        recipes = [row if isinstance(row, Recipe) else None for row in rows]
-        sent = torch.stack(made) if made else None
-        form = (*self.form, self.lead)
-        return _rebuild, (self.kind, recipes, sent, form, self.requires_grad)
+        seen = self.cell, self.form, self.lead, self.path
+        return _rebuild, (self.kind, *seen, self.requires_grad)
 
 
 # Of a tensor that waits. Python finds these before the functions of its class. What it looks for in
@@ -177,12 +175,17 @@ def wrap(lazy: LazyTensor, kind: type[torch.Tensor] = torch.Tensor) -> torch.Ten
         tensor.__class__ = kind
     except TypeError:  # a class with slots of its own
         return lazy.value().as_subclass(kind)
-    lazy.kind, lazy._tensor = kind, weakref.ref(tensor)
+    _give(lazy, tensor)
+    return tensor
+
+
+def _give(lazy: LazyTensor, tensor: torch.Tensor) -> None:
+    """Has it stand behind a tensor."""
+    lazy.kind, lazy._tensor = type(tensor), weakref.ref(tensor)
     own = tensor.__dict__
     own["_lazy"], own["__torch_dispatch__"] = lazy, dispatch
     for name, function in _OWN.items():
         own[name] = getattr(lazy, function)
-    return tensor
 
 
 def lazy_of(value: Any) -> LazyTensor | None:
@@ -229,21 +232,41 @@ def _contiguous(shape: Sequence[int]) -> Ints:
 
 
 def _kept(like: torch.Tensor) -> Ints:
-    """The strides of a result whose dimensions are in the same order."""
-    return like.stride() if like.is_contiguous() else dense(like.shape, like.stride())
+    """The strides of a result whose dimensions are in the same order.
+
+    As `infer_dense_strides` in aten/src/ATen/ExpandUtils.cpp and TensorIterator have it: a stride of
+    0 says nothing, so that dimension stays where it is.
+    """
+    shape, strides = like.shape, like.stride()
+    if like.is_contiguous():
+        return strides
+    order = list(range(len(shape)))[::-1]  # the fastest one first
+    for last in range(1, len(order)):
+        at = last
+        for before in range(last - 1, -1, -1):
+            one, other = order[before], order[at]
+            if 0 in (strides[one], strides[other]):
+                continue
+            if (strides[one], shape[one]) <= (strides[other], shape[other]):
+                if strides[one] != strides[other]:
+                    break
+                continue
+            order[before], order[at] = other, one
+            at = before
+    return dense(shape, [order.index(dim) for dim in range(len(shape))])
 
 
 def _rebuild(
     kind: type[torch.Tensor],
-    recipes: list[Recipe | None],
-    made: torch.Tensor | None,
-    form: Any,
+    cell: Cell,
+    form: tuple[Ints, torch.dtype, Ints],
+    lead: Ints,
+    path: tuple[View, ...],
     requires_grad: bool,
 ) -> torch.Tensor:
-    shape, dtype, strides, lead = form
-    rest = iter(() if made is None else made)
-    rows = [next(rest) if row is None else row for row in recipes]
-    tensor = new_tensors(rows, _like(shape, strides, dtype), lead, kind)
+    shape, dtype, strides = form
+    cell.arrived += 1
+    tensor = wrap(LazyTensor(cell, _like(shape, strides, dtype), lead, path), kind)
     return tensor.requires_grad_(requires_grad)
 
 
@@ -305,6 +328,7 @@ def _note(step: Step, func: Any, args: Any, options: Any) -> Any:
         return first if lazy.change(*found.step) else None  # type: ignore[misc]
 
     if found.like is None:
+        options.pop("device", None)  # the CPU, and not that of what has no memory
         like = func(lazy.like, *rest, **options)
     else:
         like = _like(lazy.shape, _kept(lazy.like), found.like)
@@ -351,7 +375,9 @@ def _rows_of(tensor: torch.Tensor, lead: Ints) -> list[Any]:
     lazy = lazy_of(tensor)
     true = (lazy.value() if lazy else tensor).detach().as_subclass(torch.Tensor)
     sides = sides_of(range(true.ndim), lead)
-    return list(true.permute(*lead, *sides).clone().reshape(-1, *[true.shape[dim] for dim in sides]))
+    return list(
+        true.permute(*lead, *sides).clone().reshape(-1, *[true.shape[dim] for dim in sides])
+    )
 
 
 def _like_joined(found: Join, func: Any, tensors: Any, rest: Any) -> torch.Tensor:
@@ -390,5 +416,15 @@ def _reduce(original: Callable[..., Any], tensor: torch.Tensor) -> Any:
     return lazy.reduce_ex(4) if lazy.waits and STATE.sends else original(lazy.true())
 
 
+def _set_data(tensor: torch.Tensor, value: Any) -> None:
+    """`tensor.data = value`, which gives it the memory of another one."""
+    _DATA.__set__(tensor, value)
+    lazy = lazy_of(value)
+    if lazy is not None:
+        _give(LazyTensor(lazy.cell, lazy.like, lazy.lead, lazy.path), tensor)
+
+
+_DATA = vars(torch._C.TensorBase)["data"]
+replace("torch", "Tensor.data", property(_DATA.__get__, _set_data))
 replace("torch.utils.data._utils.collate", "collate_tensor_fn", _collate)
 replace("torch.multiprocessing.reductions", "reduce_tensor", _reduce)

@@ -78,12 +78,16 @@ def mix_by_hand(samples):
 def cut_by_hand(samples):
     images, labels = default_collate(samples)
     top, left = random.randrange(6), int(torch.randint(5, ()))
-    images[:, :, top : top + 3, left : left + 3] = images.flip(0)[:, :, top : top + 3, left : left + 3]
+    images[:, :, top : top + 3, left : left + 3] = images.flip(0)[
+        :, :, top : top + 3, left : left + 3
+    ]
     return images, labels
 
 
 def stack_pictures(samples):
-    images = torch.stack([F.normalize(F.to_tensor(each), [0.5] * 3, [0.5] * 3) for each, _ in samples])
+    images = torch.stack(
+        [F.normalize(F.to_tensor(each), [0.5] * 3, [0.5] * 3) for each, _ in samples]
+    )
     return images * torch.rand(len(images), 1, 1, 1), random.random()
 
 
@@ -195,7 +199,10 @@ def fail(images):
 @pytest.mark.parametrize("catches", [False, True])
 def test_what_looks_at_values_is_said_and_the_states_are_put_back(look, catches):
     def collate(samples):
-        images, draws = default_collate(samples)[0], [random.random(), np.random.rand(), torch.rand(2)]
+        images, draws = (
+            default_collate(samples)[0],
+            [random.random(), np.random.rand(), torch.rand(2)],
+        )
         try:
             look(images)
         except Exception:

@@ -81,18 +81,16 @@ def check_same(program, *, is_noted=None):
         if is_noted is not None:
             assert [waits(each) for each in found] == [is_noted] * len(found), PROCESS.seen
             assert bool(PROCESS.seen) is not is_noted
-        announced = [
-            layout(each.stand_in if is_lazy(each) else each) for each in found
-        ]
+        announced = [layout(each.stand_in if is_lazy(each) else each) for each in found]
         assert announced == [layout(each) for each in expected]
         made = [true(each) for each in found]
         assert [layout(each) for each in made] == announced
         for one, other in zip(made, expected, strict=True):
             assert np.array_equal(np.asarray(one), np.asarray(other))
         arrays = [np.asarray(each) for each in made], [np.asarray(each) for each in expected]
-        assert [[np.shares_memory(one, other) for one in own] for own in arrays for other in own] == [
-            [np.shares_memory(one, other) for one in arrays[1]] for other in arrays[1]
-        ] * 2
+        assert [
+            [np.shares_memory(one, other) for one in own] for own in arrays for other in own
+        ] == [[np.shares_memory(one, other) for one in arrays[1]] for other in arrays[1]] * 2
 
 
 # Chains of functions
@@ -111,7 +109,9 @@ def _index(x, draw):
     parts = []
     for size in x.shape:
         first = draw.randrange(size)
-        one = draw.choice([slice(None), slice(first, None), slice(None, None, -1), slice(None, None, 2)])
+        one = draw.choice(
+            [slice(None), slice(first, None), slice(None, None, -1), slice(None, None, 2)]
+        )
         parts.append(one if draw.random() < 0.8 or x.ndim < 3 else first)
     if draw.random() < 0.3:
         parts[draw.randrange(len(parts)) :] = [...]
@@ -178,7 +178,9 @@ FUNCTIONS = [
     lambda x, draw: x.copy(),
     lambda x, draw: x.copy(draw.choice("KCF")),
     lambda x, draw: np.copy(x),
-    lambda x, draw: x.astype(draw.choice([np.float32, np.float64, np.uint8, np.int64, "f4", float])),
+    lambda x, draw: x.astype(
+        draw.choice([np.float32, np.float64, np.uint8, np.int64, "f4", float])
+    ),
     lambda x, draw: x.astype(x.dtype, copy=False),
     lambda x, draw: np.ascontiguousarray(x),
     lambda x, draw: np.array(x),
@@ -194,7 +196,9 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.*not writable", "ignore:.*non-writable", "ignore:divide by zero")
+@pytest.mark.filterwarnings(
+    "ignore:.*not writable", "ignore:.*non-writable", "ignore:divide by zero"
+)
 @given(
     st.integers(0, len(SOURCES) - 1),
     st.lists(
@@ -216,7 +220,7 @@ def test_a_chain_of_functions_gives_the_same_lazily_and_truly(source, steps):
                     raise
                 made.append(np.zeros((1, len(type(error).__name__))))
                 continue
-            if not any(found is each for each in made) and len(getattr(found, 'shape', ())) > 1:
+            if not any(found is each for each in made) and len(getattr(found, "shape", ())) > 1:
                 made.append(found)
         return made
 

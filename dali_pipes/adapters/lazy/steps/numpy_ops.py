@@ -285,13 +285,22 @@ _COMPARED = (np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.
 _BY_TORCH = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div"}
 
 
-def operand(array: Any, value: Any) -> Any:
-    """What an array is computed with; None: it cannot be said."""
+def operand(ufunc: np.ufunc, array: Any, value: Any, turned: bool) -> Any:
+    """What an array is computed with; None: it is not noted.
+
+    NumPy warns or raises where something overflows or is divided by zero. So this must not happen
+    later: there are no such numbers.
+    """
+    divides = ufunc is np.divide
+    if (divides and turned) or (array.dtype == np.float16 and ufunc not in _COMPARED):
+        return None
     if isinstance(value, (bool, int, float, np.bool_, np.number)):
-        return value
+        return value if _is_harmless(value, divides) else None
     if isinstance(value, (list, tuple)) and all(type(each) in (int, float) for each in value):
         value = np.asarray(value)
     if type(value) is not np.ndarray or value.size > MOST_NUMBERS or value.dtype.kind not in "biuf":
+        return None
+    if not all(_is_harmless(each, divides) for each in value.flat):
         return None
     shape = (1,) * (array.ndim - value.ndim) + value.shape
     fits = len(shape) == array.ndim and all(
@@ -303,6 +312,11 @@ def operand(array: Any, value: Any) -> Any:
     # of one picture; one dimension less than an array of no dimension would be a number
     kept = [size for dim, size in enumerate(shape) if dim not in array.lead]
     return value if not array.lead else value.reshape(kept)
+
+
+def _is_harmless(number: Any, divides: bool) -> bool:
+    size = abs(float(number))
+    return size <= 1e6 and (size >= 1e-6 or (size == 0 and not divides))
 
 
 def result_of(ufunc: np.ufunc, array: Any, value: Any, turned: bool) -> np.ndarray | None:
