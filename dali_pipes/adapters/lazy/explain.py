@@ -39,6 +39,12 @@ class Account:
         mine.compared += told.compared
         mine.compared_seconds += told.compared_seconds
         mine.again += told.again
+        if told.bad and not mine.bad:
+            index, file, error = told.bad[0]
+            self.say(
+                f"sample {index!r} cannot be made ({file}: {error}), so another one takes its place; "
+                "bad_samples lists all of these"
+            )
         mine.bad += told.bad
         mine.said += [text for text in told.said if text not in mine.said]
 
@@ -138,11 +144,7 @@ def _describe_comparisons(account: Account) -> list[str]:
     if told.again:
         lines.append(f"{told.again} batches were made once more, since a file could not be read")
     if told.bad:
-        index, file, error = told.bad[0]
-        lines.append(
-            f"another sample took the place of {len(told.bad)} that could not be made, first of "
-            f"{index!r} ({file}: {error})"
-        )
+        lines.append(f"another sample took the place of {len(told.bad)} that cannot be made")
     return lines
 
 

@@ -174,7 +174,7 @@ class LazyLoader(RefusesAttributes):
         """The epoch that a sampler has by `set_epoch`."""
         for own in (self._loader.batch_sampler, self._loader.sampler):
             if hasattr(own, "set_epoch") and isinstance(getattr(own, "epoch", None), int):
-                return own.epoch  # type: ignore[union-attr, no-any-return]
+                return own.epoch  # type: ignore[union-attr]
         return None
 
     @property

@@ -37,8 +37,16 @@ from dali_pipes.adapters.lazy.state import PROCESS, Look, eager, sending
 
 Call = Callable[[Callable[[], Any], list[Any]], Any]
 
-KINDS = ("array", "tensor", "picture")  # in the order in which they are given up
-_IS_LATE = len(KINDS)  # the place of a flag behind theirs
+# What does not wait any more, and what is said of it. Which kind a program does not get along with
+# is not known, so with each failure it is the next of these.
+_GIVEN_UP: tuple[tuple[set[str], str], ...] = (
+    (set(), ""),
+    ({"array"}, "no array waits"),
+    ({"tensor"}, "no tensor waits"),
+    ({"array", "tensor"}, "no array and no tensor waits"),
+    ({"array", "tensor", "picture"}, "nothing waits"),
+)
+_ALL = len(_GIVEN_UP) - 1
 
 default_collate_fn_map[LazyArray] = lambda batch, *, collate_fn_map=None: torch.stack(
     [torch.as_tensor(each) for each in batch]
@@ -131,11 +139,12 @@ class Program(Dataset[Any]):
         self._init_fn = loader.worker_init_fn
         self.is_batched = loader.batch_sampler is not None or loader.batch_size is not None
         self.seed, self.substitutes = seed, substitutes
-        # of all workers: which kinds do not wait any more; whether collating is left
-        self._flags = torch.zeros(len(KINDS) + 1, dtype=torch.uint8)
+        # of all workers: the place in `_GIVEN_UP`, and whether collating is left
+        self._flags = torch.zeros(2, dtype=torch.uint8)
         if loader.num_workers:
             self._flags.share_memory_()  # type: ignore[no-untyped-call]
 
+        self._stage = 0
         self.told, self.checks = Told(), Checks(check)
         self.numbers: Numbers | None = None
         # of the batch that is being made
@@ -161,9 +170,8 @@ class Program(Dataset[Any]):
         """Before a batch: reads what other workers have given up, and returns the generators, which
         the program may have made only now.
         """
-        flags = self._flags.tolist()
-        PROCESS.off = {kind for kind, off in zip(KINDS, flags, strict=False) if off}
-        PROCESS.failed = None
+        self._stage = int(self._flags[0])
+        PROCESS.off, PROCESS.failed = _GIVEN_UP[self._stage][0], None
         if self.numbers is None:
             roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
             self.numbers = Numbers(self.seed is not None, **roots)
@@ -283,16 +291,18 @@ class Program(Dataset[Any]):
         if is_of_a_file(error):  # it says nothing of waiting
             self.told.again += 1
             return
-        left = [kind for kind in KINDS if kind not in PROCESS.off]
-        # one kind after the other, since it is not known which it was
-        off = left if isinstance(error, NotTheSame) else left[:1]
-        for kind in off:
-            self._flags[KINDS.index(kind)] = 1
-        PROCESS.off.update(off)
+        if isinstance(error, NotTheSame):
+            self._flags[0] = _ALL
+        elif self._flags[0] == self._stage < _ALL:  # no other worker has given it up meanwhile
+            self._flags[0] = self._stage + 1
         self.say(
-            f"{what}: {type(error).__name__}: {error}; with true pictures all is well"
-            + (f"; from now on no {' and no '.join(off)} waits" if off else "")
+            f"{what}: {type(error).__name__}: {error}; with true pictures all is well, so from now "
+            f"on {_GIVEN_UP[int(self._flags[0])][1]}"
         )
+
+    def give_up_all(self) -> None:
+        """Lets nothing wait."""
+        self._flags[0] = _ALL
 
     def say(self, text: str) -> None:
         """Something that is said once."""
@@ -305,10 +315,10 @@ class Program(Dataset[Any]):
     @property
     def is_late(self) -> bool:
         """Whether collating is left to the training process."""
-        return bool(self._flags[_IS_LATE])
+        return bool(self._flags[1])
 
     def leave_collating(self) -> None:
-        self._flags[_IS_LATE] = 1
+        self._flags[1] = 1
 
     def collate(self, samples: Any) -> Any:
         """The `collate_fn`: makes a parcel of a batch."""
@@ -472,8 +482,8 @@ def file_of(error: BaseException) -> str:
     """The file that an error is about; "" if it does not say."""
     if name := getattr(error, "filename", None):
         return str(name)
-    for _, names in _frames(error):
-        for each in map(names.get, ("path", "fp", "self")):
+    for _, names in reversed([*_frames(error)]):
+        for each in map(names.get, ("filename", "path", "fp", "self")):
             name = each if isinstance(each, str) else getattr(each, "filename", None)
             if isinstance(name, str) and name:
                 return name

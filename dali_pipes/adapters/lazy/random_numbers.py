@@ -34,10 +34,11 @@ class States(NamedTuple):
 def read_states() -> States:
     """The states of the shared generators: 55 µs, most of it NumPy's."""
     version, words, gauss = random.getstate()
-    name, keys, *rest = np.random.get_state(legacy=True)  # type: ignore[misc]
+    numpy: tuple[Any, ...] = np.random.get_state(legacy=True)  # type: ignore[assignment]
+    name, keys, *rest = numpy
     return States(
         (version, np.array(words, np.uint32).tobytes(), gauss),
-        (name, keys.tobytes(), *rest),  # type: ignore[arg-type]
+        (name, keys.tobytes(), *rest),
         torch.get_rng_state().numpy().tobytes(),
     )
 
@@ -134,7 +135,7 @@ def find_generators(**roots: Any) -> list[Found]:
     objects give equal lists, also in another process.
     """
     found = []
-    known = {id(each) for each in (random._inst, np.random.mtrand._rand, torch.default_generator)}  # type: ignore[attr-defined]
+    known = {id(each) for each in (random._inst, np.random.mtrand._rand, torch.default_generator)}
     queue = deque((value, name, 0, False) for name, value in roots.items())
     while queue and len(known) < _MOST_NODES:
         value, path, depth, inside = queue.popleft()
