@@ -44,7 +44,9 @@ class _StandsForArray(type):
         return hash(np.ndarray)
 
 
-class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsForArray):
+class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
+    Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsForArray
+):
     """
     Args:
         stand_in: an array like it.
@@ -58,7 +60,7 @@ class LazyArray(Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsF
         self.cell, self.stand_in, self.lead, self.path = cell, stand_in, lead, path
         self._base: LazyArray | None = None
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> type:
         return np.ndarray
 
@@ -404,8 +406,9 @@ def _array_of(copies: bool) -> Callable[..., Any]:
         plain = len(args) < 3 and not set(options) - {"dtype", "copy"}
         if not plain or options.get("copy") is False:
             return original(*args, **options)
+        made: Any
         if type(value) is LazyArray and value.may_be_noted:
-            made: Any = value
+            made = value
         elif type(value) is list and value and all(type(each) is LazyArray for each in value):
             made = _join(np.stack, value, is_copy=True)
         else:
@@ -415,7 +418,8 @@ def _array_of(copies: bool) -> Callable[..., Any]:
         dtype = options.get("dtype", args[1] if len(args) > 1 else None)
         if dtype is not None and np.dtype(dtype) != made.dtype:
             return made.astype(dtype)
-        return made.copy("K") if made is value and (copies or options.get("copy")) else made
+        is_copied = made is value and (copies or options.get("copy"))
+        return made.copy("K") if is_copied else made  # type: ignore[union-attr]
 
     return call
 

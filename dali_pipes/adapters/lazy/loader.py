@@ -501,8 +501,9 @@ class _EpochSampler:
     def __init__(self, loader: LazyLoader, own: Any):
         self._loader, self._own = weakref.ref(loader), own
 
-    @property  # programs ask isinstance(loader.sampler, DistributedSampler)
-    def __class__(self) -> type:  # type: ignore[override]
+    # programs ask isinstance(loader.sampler, DistributedSampler)
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         return type(self._own)
 
     def set_epoch(self, epoch: int) -> None:

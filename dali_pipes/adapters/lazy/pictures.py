@@ -320,7 +320,8 @@ def _decode(file: Any, kind: str, is_lenient: bool, draft: Any) -> PIL.Image.Ima
         is_lenient: whether truncated files are right, as `ImageFile.LOAD_TRUNCATED_IMAGES` was.
         draft: size, mode and what the decoder gets, of a JPEG after `draft()`; None: without it.
     """
-    picture: Any = PIL.Image.OPEN[kind][0](file, None)
+    open_kind: Any = PIL.Image.OPEN[kind][0]
+    picture = open_kind(file, None)
     if draft is not None:
         picture._size, picture._mode, args, picture.decoderconfig = draft
         extents = (0, 0, *picture._size)
@@ -457,7 +458,8 @@ def _deepcopy(_: Any, picture: Any, memo: dict[int, Any]) -> Any:
     if recipe is not None:
         made = _rebuild(type(picture), copy.deepcopy(_state(picture), memo), picture._size, recipe)
     else:
-        make, args, state, *_ = object.__reduce_ex__(picture, 4)
+        reduced: Any = object.__reduce_ex__(picture, 4)
+        make, args, state, *_ = reduced
         made = make(*args)
         made.__setstate__(copy.deepcopy(state, memo))
     return memo.setdefault(id(picture), made)
@@ -465,10 +467,11 @@ def _deepcopy(_: Any, picture: Any, memo: dict[int, Any]) -> Any:
 
 def _state(picture: Any) -> Any:
     """What Pillow keeps of a picture in a pickle: here of one like it, of one pixel."""
-    small = type(picture).__new__(type(picture))
+    kind: Any = type(picture)
+    small = kind.__new__(kind)
     small.__dict__ = {**picture.__dict__, "_size": (1, 1)}
     small.__dict__.pop("_lazy")
-    small._im = PIL.Image.core.new(picture._mode, (1, 1))
+    small._im = PIL.Image.core.new(picture._mode, (1, 1))  # type: ignore[attr-defined]
     return small.__getstate__()
 
 

@@ -128,7 +128,7 @@ class LazyTensor(Waiting):
     def reduce_ex(self, protocol: Any) -> Any:
         """Pickles it as it is, if it is sent; others get the true one."""
         if not self.waits or not STATE.sends:
-            return self.true().__reduce_ex__(protocol)
+            return self.true().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
         seen = self.cell, self.form, self.lead, self.path
         return _rebuild, (self.kind, *seen, self.requires_grad)
 
@@ -166,8 +166,9 @@ def wrap(lazy: LazyTensor, kind: type[torch.Tensor] = torch.Tensor) -> torch.Ten
     """The tensor that the program gets."""
     like = lazy.like
     # private, but PyTorch's notes on extending it describe this; there is no public way
-    tensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-        _NoMemory, like.shape, like.stride(), like.storage_offset(), dtype=like.dtype, device="cpu"
+    at = like.storage_offset()
+    tensor: Any = torch.Tensor._make_wrapper_subclass(
+        _NoMemory, like.shape, like.stride(), at, dtype=like.dtype, device=torch.device("cpu")
     )
     # private: with it C++ code that reads memory gets an error, and no null pointer
     torch._C._set_throw_on_mutable_data_ptr(tensor)

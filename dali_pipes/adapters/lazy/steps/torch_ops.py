@@ -347,7 +347,8 @@ def _index(tensor: Any, indices: Any) -> Each | None:
 
 
 def make_index(tensor: torch.Tensor, dim: int, order: Any) -> torch.Tensor:
-    return tensor[(*(slice(None),) * dim, torch.tensor(order))]
+    at: Any = (*(slice(None),) * dim, torch.tensor(order))
+    return tensor[at]
 
 
 def plan_flip(row: Any, dims: Any) -> None:
