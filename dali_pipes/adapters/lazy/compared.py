@@ -251,6 +251,7 @@ class _Copy:
     def __init__(self, make: Callable[[], Any]):
         self._go, go = os.pipe()[::-1]
         self._answer, answer = os.pipe()
+        has_gpu = torch.cuda.is_initialized()
         state = random.getstate()  # which a fork draws anew
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the process has threads
@@ -264,7 +265,7 @@ class _Copy:
             os.close(self._go)
             if os.read(go, 1):
                 random.setstate(state)
-                _say(answer, make)
+                _say(answer, make, has_gpu)
         finally:
             os._exit(0)
 
@@ -306,7 +307,7 @@ class _Copy:
                 os.waitpid(process, 0)
 
 
-def _say(answer: int, make: Callable[[], Any]) -> None:
+def _say(answer: int, make: Callable[[], Any], has_gpu: bool) -> None:
     """What the copy does."""
     gc.disable()  # what it would collect here belongs to the process
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -320,8 +321,8 @@ def _say(answer: int, make: Callable[[], Any]) -> None:
         try:
             found: Any = list(prints(make()))
         except Exception as error:
-            # a copy of a process that uses a GPU cannot use it
-            found = None if torch.cuda._is_in_bad_fork() else type(error).__name__
+            # it may have tried to use the GPU, which a copy cannot
+            found = None if has_gpu else type(error).__name__
         pickle.dump(found, file)
 
 

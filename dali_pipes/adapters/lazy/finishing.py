@@ -109,7 +109,7 @@ class Finisher:
                 "on_bad_sample='substitute' another one takes its place"
             )
             raise error
-        samples, good = [], []
+        samples, good, told = list[Any](), list[int](), Told()
         for sample in parcel.batch:
             try:
                 with eager():
@@ -117,10 +117,10 @@ class Finisher:
                 good.append(len(samples) - 1)
             except Exception as bad:
                 samples.append(None)
-                text = f"{type(bad).__name__}: {bad}"
-                self._account.told.bad.append((None, file_of(bad), text))
+                told.bad.append((None, file_of(bad), f"{type(bad).__name__}: {bad}"))
         if not good:
             raise error
+        self._account.add(told)
         return [
             samples[at] if at in good else deepcopy(samples[good[at % len(good)]])
             for at in range(len(samples))

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from dali_pipes.adapters.lazy.compiler.executor import Executor, Work
@@ -37,7 +37,7 @@ from dali_pipes.adapters.lazy.program import Parcel, Program
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_shared
 from dali_pipes.adapters.lazy.resume import facts_of, make_state, read_state
 from dali_pipes.adapters.lazy.state import waiting
-from dali_pipes.adapters.lazy.streams import Stream
+from dali_pipes.adapters.lazy.streams import PipeStream, Stream
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.mistakes import RefusesAttributes
@@ -110,7 +110,8 @@ class LazyLoader(RefusesAttributes):
         self._order: Order | None = None
         self._stream: Stream | None = None
         if isinstance(loader.dataset, IterableDataset):
-            self._stream = Stream(self._program)
+            kind = PipeStream if isinstance(loader.dataset, IterDataPipe) else Stream
+            self._stream = kind(self._program)
             if substitutes:  # which sample is bad is known only before they are collated
                 self._program.leave_collating()
         else:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_worker_info
 
 from dali_pipes.adapters.lazy.found import digest_of
-from dali_pipes.adapters.lazy.program import Program
+from dali_pipes.adapters.lazy.program import Program, file_of
 from dali_pipes.adapters.lazy.state import PROCESS, eager
 
 _MOST_SKIPPED = 10_000  # samples that are skipped when a stream is begun again
@@ -41,6 +41,16 @@ class Stream(IterableDataset[Any]):
 
     def __len__(self) -> int:
         return len(self.program.dataset)  # type: ignore[arg-type]
+
+
+class PipeStream(Stream, IterDataPipe[Any]):
+    """The same of PyTorch's data pipes: one itself, so that a DataLoader finds the program's pipe,
+    which it divides among workers and seeds.
+    """
+
+    def __init__(self, program: Program):
+        super().__init__(program)
+        self.pipe = program.dataset
 
 
 class _Samples(Iterator[Any]):
@@ -118,7 +128,11 @@ class _Samples(Iterator[Any]):
                     )
                     raise error
             self._seed(place)
-            sample = next(self._own)
+            try:
+                sample = next(self._own)
+            except Exception as own:
+                own.add_note(f"sample {place} of a worker's stream, file {file_of(own) or '?'}")
+                raise
         what = f"the stream was begun again, and {place} samples skipped"
         self._program.give_up(what, error)
         return sample
