@@ -8,13 +8,14 @@ the others are those of one picture.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from dali_pipes.adapters.lazy.looks import blame
+from dali_pipes.adapters.lazy.looks import looking
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import PROCESS
 from dali_pipes.adapters.lazy.steps.step import STEPS
@@ -249,11 +250,10 @@ class Waiting:
     def value(self) -> Any:
         """The true one. It shares memory as it would have."""
         if self._value is None:
-            if self.waits:
-                blame()
-            value = self.cell.make()
-            for view in self.path:
-                value = STEPS[view.step[0]].make(value, *view.step[1:])
+            with looking() if self.waits else nullcontext():
+                value = self.cell.make()
+                for view in self.path:
+                    value = STEPS[view.step[0]].make(value, *view.step[1:])
             shape, dtype, strides = self.form
             check(value, shape, dtype, strides)
             self._value = value

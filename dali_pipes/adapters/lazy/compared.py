@@ -251,7 +251,7 @@ class _Copy:
     def __init__(self, make: Callable[[], Any]):
         self._go, go = os.pipe()[::-1]
         self._answer, answer = os.pipe()
-        has_gpu = torch.cuda.is_initialized()
+        has_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         state = random.getstate()  # which a fork draws anew
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the process has threads

@@ -35,15 +35,16 @@ class Account:
         mine = self.told
         mine.opened += told.opened
         mine.seen.update(told.seen)
-        mine.seconds.update(told.seconds)
+        for look, seconds in told.seconds.items():
+            mine.seconds[look] = mine.seconds.get(look, 0.0) + seconds
         mine.compared += told.compared
         mine.compared_seconds += told.compared_seconds
         mine.again += told.again
         if told.bad and not mine.bad:
             index, file, error = told.bad[0]
             self.say(
-                f"sample {index!r} cannot be made ({file}: {error}), so another one takes its place; "
-                "bad_samples lists all of these"
+                f"sample {index!r} cannot be made ({file}: {error}), so another one takes its "
+                "place; bad_samples lists all of these"
             )
         mine.bad += told.bad
         mine.said += [text for text in told.said if text not in mine.said]
@@ -91,7 +92,7 @@ def _describe_looks(account: Account, epoch: int | None) -> list[str]:
     """For each place in the program that looks at pixels, a text."""
     told, lines = account.told, []
     for look, count in told.seen.most_common(_MOST_LOOKS):
-        cost, span = float(told.seconds[look]), "so far"
+        cost, span = told.seconds.get(look, 0.0), "so far"
         if epoch and account.batches:
             cost, span = cost * epoch / account.batches, "an epoch"
         costs = f" ({cost:.2g} CPU-s {span})" if cost else ""

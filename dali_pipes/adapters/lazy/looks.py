@@ -2,6 +2,9 @@
 
 import re
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dali_pipes.adapters.lazy.state import PROCESS, STATE, Look
@@ -42,7 +45,20 @@ def blame() -> None:
 
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
     where = frame.f_code.co_qualname if frame else "?"
-    PROCESS.seen[Look(place, where, inner.f_code.co_qualname if inner else where)] += 1
+    PROCESS.look = Look(place, where, inner.f_code.co_qualname if inner else where)
+    PROCESS.seen[PROCESS.look] += 1
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """Notes the same of what is made in it, and what that costs: `PROCESS.seconds`."""
+    blame()
+    look, start = PROCESS.look, time.thread_time()
+    try:
+        yield
+    finally:
+        if look is not None:
+            PROCESS.seconds[look] += time.thread_time() - start
 
 
 def hint(look: Look) -> str:

@@ -69,7 +69,7 @@ class Told:
 
     opened: int = 0
     seen: Counter[Look] = field(default_factory=Counter)
-    seconds: Counter[Look] = field(default_factory=Counter)
+    seconds: dict[Look, float] = field(default_factory=dict)
     compared: int = 0
     compared_seconds: float = 0.0
     again: int = 0
@@ -397,7 +397,9 @@ class Program(Dataset[Any]):
         told, self.told = self.told, Told()
         told.opened, PROCESS.opened = PROCESS.opened, 0
         told.seen.update(PROCESS.seen)
+        told.seconds = dict(PROCESS.seconds)
         PROCESS.seen.clear()
+        PROCESS.seconds.clear()
         told.compared, self.checks.count = self.checks.count, 0
         told.compared_seconds, self.checks.seconds = self.checks.seconds, 0.0
         told.said += self.checks.said

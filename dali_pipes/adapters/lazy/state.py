@@ -1,7 +1,7 @@
 """Whether pictures wait: in this thread, in this process."""
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +52,8 @@ class _Process:
             get along with them.
         failed: an error in making pixels, whatever the program has done with it.
         seen: how many pictures were made where the program looked.
+        seconds: the seconds of CPU that it took.
+        look: where it looked last.
         opened: how many pictures were opened that wait.
     """
 
@@ -59,6 +61,8 @@ class _Process:
     off: set[str] = field(default_factory=set)
     failed: BaseException | None = None
     seen: Counter[Look] = field(default_factory=Counter)
+    seconds: dict[Look, float] = field(default_factory=lambda: defaultdict(float))
+    look: Look | None = None
     opened: int = 0
 
 

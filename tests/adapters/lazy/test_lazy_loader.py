@@ -407,6 +407,7 @@ def test_explain_names_the_line_that_looks(files):
     assert "test_lazy_loader.py" in text
     assert "Looks.__getitem__" in text
     assert "20 times" in text
+    assert "CPU-s an epoch" in text
 
 
 class Looks(Pictures):
