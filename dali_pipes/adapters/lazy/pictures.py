@@ -29,7 +29,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
 from dali_pipes.adapters.lazy.cells import check
-from dali_pipes.adapters.lazy.looks import blame
+from dali_pipes.adapters.lazy.looks import looking
 from dali_pipes.adapters.lazy.recipes import NO_OPTIONS, OPENERS, Note, Recipe, Source, frozen
 from dali_pipes.adapters.lazy.state import PROCESS, STATE, pictures_wait
 from dali_pipes.adapters.lazy.steps.step import STEPS, Method, Step, replace
@@ -97,8 +97,8 @@ def new_picture(
 def materialize(picture: PIL.Image.Image) -> None:
     """Makes the pixels of a picture that waits, because the program looks at them."""
     if _is_lazy(picture):
-        blame()
-        finish(picture)
+        with looking():
+            finish(picture)
 
 
 def finish(picture: PIL.Image.Image) -> PIL.Image.Image:
