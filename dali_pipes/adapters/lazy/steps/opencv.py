@@ -9,7 +9,7 @@ from dali_pipes.adapters.lazy.arrays import LazyArray, new_array
 from dali_pipes.adapters.lazy.recipes import OPENERS
 from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, replace
-from dali_pipes.adapters.lazy.steps.torchvision_tensors import read_header, turn_of
+from dali_pipes.adapters.lazy.steps.torchvision_tensors import read_header
 
 # OpenCV's numbers, which are part of its interface
 _LINEAR, _CUBIC, _INVERSE_MAP, _CONSTANT = 1, 2, 16, 0
@@ -32,13 +32,9 @@ def _read(original: Any, value: Any, flags: int = 1) -> Any:
     found = read_header("cv2", value, flags) if flags in _FLAGS and waits("array") else None
     if found is None:
         return original(value, flags)
-    recipe, header = found
-    turn = None if flags < 0 or flags & _IGNORE_ORIENTATION else turn_of(header)
-    if turn and header.format == "PNG":
-        return original(value, flags)
-
+    recipe, turn = found
     shape = recipe.size[::-1]
-    if turn:
+    if turn > 1 and flags >= 0 and not flags & _IGNORE_ORIENTATION:
         recipe = recipe.then("turned", turn)
         shape = shape[::-1] if turn >= 5 else shape
     gray = recipe.mode == "L" if flags < 0 else not flags & (1 | _RGB)

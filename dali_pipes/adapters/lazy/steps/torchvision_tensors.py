@@ -5,21 +5,20 @@ its `form` says None, and the function itself leaves what waits as it is.
 """
 
 import math
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import torch
 from torchvision.io import ImageReadMode
 from torchvision.transforms import _functional_tensor as v1
 from torchvision.transforms.v2.functional import _geometry as v2
 
-from dali_pipes.adapters.lazy import pictures
 from dali_pipes.adapters.lazy.cells import dense
-from dali_pipes.adapters.lazy.pictures import PLAIN
+from dali_pipes.adapters.lazy.headers import header_of
 from dali_pipes.adapters.lazy.recipes import OPENERS, Recipe, Source
 from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, replace
@@ -657,7 +656,6 @@ add(
 # Decoders
 
 _IMAGE = "torchvision.io.image"
-_OPEN = Original("PIL.Image", "open")
 _READ_IMAGE, _DECODE_IMAGE = Original(_IMAGE, "read_image"), Original(_IMAGE, "decode_image")
 
 
@@ -677,11 +675,11 @@ def _decode(
     if found is None:
         return original(value, mode, apply_exif_orientation)
 
-    recipe, header = found
+    recipe, turn = found
     (width, height), channels = recipe.size, len(recipe.mode)
     if mode != ImageReadMode.UNCHANGED:
         channels = 3 if mode == ImageReadMode.RGB else 1
-    if apply_exif_orientation and (turn := turn_of(header)):
+    if apply_exif_orientation and turn > 1:
         recipe = recipe.then("turned", turn)
         width, height = (height, width) if turn >= 5 else (width, height)
     return new_tensor(
@@ -707,31 +705,30 @@ def _decode_jpeg(
     return original(input, mode, device, apply_exif_orientation)
 
 
-def read_header(opener: str, value: Any, *options: Any) -> tuple[Recipe, PIL.Image.Image] | None:
-    """A recipe for a path or for encoded bytes in a tensor or array, and Pillow's header of it.
+def read_header(opener: str, value: Any, *options: Any) -> tuple[Recipe, int] | None:
+    """A recipe for a path or for encoded bytes in a tensor or array, and EXIF's orientation.
 
-    None: it is no plain picture.
+    None: it is no plain picture, or no file that can be read.
     """
-    data = None
     if isinstance(value, (torch.Tensor, np.ndarray)):
         data = np.asarray(value).tobytes()
-    with suppress(Exception), _OPEN(str(value) if data is None else BytesIO(data)) as header:
-        mode = pictures.stored_mode(header)
-        one = getattr(header, "n_frames", 1) == 1
-        if header.format not in ("JPEG", "PNG") or mode not in PLAIN or not one:
+        header = header_of(BytesIO(data))
+        if header is None:
             return None
-        if data is None:
-            source = Source.of_file(opener, str(value), header.fp.fileno(), *options)
-        else:
-            source = Source.of_bytes(opener, data, *options)
-        return Recipe(source, header.size, mode), header
-    return None
+        source = Source.of_bytes(opener, data, *options)
+        return Recipe(source, header.size, header.mode), header.turn
 
-
-def turn_of(header: PIL.Image.Image) -> int | None:
-    """How EXIF says that the picture is turned, from 2 to 8; None: it is not."""
-    turn = header.getexif().get(0x0112, 1) if "exif" in header.info else 1
-    return turn if turn in range(2, 9) else None
+    if not isinstance(value, (str, os.PathLike)):
+        return None
+    try:
+        with open(value, "rb") as file:
+            header = header_of(file)
+            if header is None:
+                return None
+            source = Source.of_file(opener, value, file.fileno(), *options)
+    except (OSError, ValueError):
+        return None
+    return Recipe(source, header.size, header.mode), header.turn
 
 
 def plan_turned(row: Any, turn: int) -> None:
