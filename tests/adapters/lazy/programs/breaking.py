@@ -37,7 +37,7 @@ def main() -> int:
             if args.only not in name or (args.later and not trap.item):
                 continue
             try:
-                outcome = judge(trap, args.later, checks=not args.no_check)
+                outcome = judge(trap, args.later, check=not args.no_check)
             except AssertionError as error:
                 outcome = Outcome("none", str(error), 0)
             counts[outcome.kind] += 1

@@ -188,8 +188,15 @@ def flags_strides_and_sizes(path, other):
     said += [x.stride(), x.is_contiguous(), x.permute(1, 2, 0).is_contiguous()]
     said += [a.itemsize, a.nbytes, x.element_size(), a.dtype.name, str(x.dtype), x.nbytes, len(x)]
     said += [x.storage_offset(), x.device.type, x.is_leaf, x.requires_grad, x.layout, x.is_sparse]
-    said += [sys.getsizeof(a) > a.nbytes, x.untyped_storage().nbytes(), a.size, x.numel(), x.dim()]
+    said += [x.untyped_storage().nbytes(), a.size, x.numel(), x.dim()]
     return str(said), x.is_contiguous(memory_format=torch.channels_last) if x.ndim == 4 else 0
+
+
+@trap
+def size_in_bytes_as_python_says(path, other):
+    """By which some caches know when they are full."""
+    a, p = array(path), small(path)
+    return sys.getsizeof(a) > a.nbytes, a.__sizeof__() > a.nbytes, sys.getsizeof(p) < 9999
 
 
 @trap

@@ -8,6 +8,7 @@ import hashlib
 import io
 import multiprocessing
 import random
+import re
 import traceback
 import types
 import warnings
@@ -18,6 +19,9 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
+
+import dali_pipes as dp
+from dali_pipes.adapters.lazy.loader import LazyLoader
 
 SECONDS = 100  # for one run
 SCALARS = (int, float, complex, str, bytes, bool, type(None), np.generic)
@@ -35,13 +39,16 @@ class Run:
         error: class of the error that ended it.
         warnings: what it said in the training process.
         waited: how many pictures waited for their batch.
+        tensors: of each batch, by their places, if they were asked for.
     """
 
     batches: list[list[Print]] = field(default_factory=list)
     error: str = ""
     warnings: list[str] = field(default_factory=list)
     waited: int = 0
+    explained: str = ""
     trace: str = ""
+    tensors: list[dict[str, np.ndarray]] = field(default_factory=list)
 
 
 # What is in a batch
@@ -148,6 +155,17 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
+def _tensors(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value.detach().as_subclass(torch.Tensor).clone().numpy()
+    elif isinstance(value, np.ndarray):
+        yield path, value.copy()
+    elif not isinstance(value, (*SCALARS, *CLOSED)):
+        for name, part in _parts(value):
+            if name is not None:
+                yield from _tensors(part, f"{path}{name}")
+
+
 def find_difference(old: Run, new: Run) -> str:
     """The first thing in which two runs differ; empty: they do not."""
     if old.error != new.error:
@@ -187,12 +205,14 @@ def run(
     make: Callable[[], Any],
     wrap: Callable[[Any], Any] = lambda loader: loader,
     loop: Callable[[Any], Iterator[Any]] = iter,
+    keeps_tensors: bool = False,
 ) -> Run:
     """
     Args:
         make: of a DataLoader.
         wrap: what the program does with it before it iterates, such as making it lazy.
         loop: yields batches of the loader.
+        keeps_tensors: besides their prints.
     """
     found, kept = Run(), []
     seed_all()
@@ -206,10 +226,15 @@ def run(
                 drawn = random.random(), float(np.random.rand()), float(torch.rand(()))
                 found.batches.append([*print_all(batch), ("draws", "", drawn, None)])
                 kept.append(batch)
+                if keeps_tensors:
+                    found.tensors.append(dict(_tensors(batch, "")))
             # nobody may use the memory of a batch again while the program has it
             for number, batch in enumerate(kept):
                 found.batches.append([(f"kept {number}", "", "", None), *print_all(batch)])
-            found.waited = getattr(loader, "waited", 0)
+            if hasattr(loader, "explain"):
+                found.explained = str(loader.explain())
+                share = re.match(r"(\d+)% of (\d+) pictures", found.explained)
+                found.waited = round(int(share[1]) * int(share[2]) / 100) if share else 0
         except Exception as error:
             found.error, found.trace = type(error).__name__, traceback.format_exc()
     found.warnings = [
@@ -260,10 +285,14 @@ def lazily(loader: Any, config: Any = None, **options: Any) -> Any:
     """The loader with lazy pictures. Without a config they are made by the very functions that were
     noted, so that not a bit differs.
     """
-    from dali_pipes.adapters.lazy.loader import LazyLoader
-
-    if config is None:
+    if config is None and isinstance(loader, torch.utils.data.DataLoader):
         return LazyLoader(loader, **options)
-    from dali_pipes.adapters.lazy.planned import PlannedLoader
+    return dp.from_torch(loader, config, **options)
 
-    return PlannedLoader(loader, config, **options)
+
+def work(loader: Any, workers: int) -> Any:
+    """The loader, or the one that it goes through, with so many workers."""
+    inner = loader if isinstance(loader, torch.utils.data.DataLoader) else loader.loader
+    if workers:
+        vars(inner).update(num_workers=workers, prefetch_factor=2)
+    return loader
