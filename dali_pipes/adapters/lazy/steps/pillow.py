@@ -19,6 +19,8 @@ from dali_pipes.adapters.lazy.pictures import (
     PLAIN,
     Size,
     adopt,
+    call_blank,
+    color_of_blank,
     method,
     new_picture,
     recipe_of,
@@ -182,6 +184,54 @@ class _Thumbnail:
         return self
 
 
+def _new(original: Any, *args: Any, **options: Any) -> Any:
+    """`Image.new`, into which a picture may be pasted."""
+    made = original(*args, **options)
+    if pictures_wait():
+        call_blank(made)
+    return made
+
+
+def _paste(function: Any) -> Any:
+    """Of one picture into a new one, as letterboxes are made: the new one waits from then on."""
+
+    @wraps(function)
+    def paste(self: Any, im: Any, box: Any = None, mask: Any = None) -> None:
+        color = color_of_blank(self)
+        recipe = recipe_of(im) if color is not None and mask is None else None
+        at = _corner(im, box) if recipe is not None and im.mode == self.mode else None
+        if at is None:
+            function(self, im, box, mask)
+        else:
+            recipe = recipe.then("paste", self.size, color, at)  # type: ignore[union-attr]
+            adopt(self, new_picture(recipe, self.size, self.mode))
+
+    return paste
+
+
+def _corner(picture: Image, box: Any) -> Size | None:
+    """Where its left upper corner is pasted; None: Pillow has to say."""
+    if box is None:
+        return 0, 0
+    if not isinstance(box, (tuple, list)) or not all(type(each) is int for each in box):
+        return None
+    left, top, *rest = box
+    return (left, top) if rest in ([], [left + picture.width, top + picture.height]) else None
+
+
+def make_paste(picture: Image, size: Size, color: Any, at: Size) -> Image:
+    made = PIL.Image.new(picture.mode, size, color)
+    made.paste(picture, at)
+    return made
+
+
+def plan_paste(row: Any, size: Size, color: Any, at: Size) -> None:
+    right, bottom = size[0] - at[0] - row.size[1], size[1] - at[1] - row.size[0]
+    if min(*at, right, bottom) < 0:
+        raise NoPlace("a picture that is pasted beyond the edges of another")
+    row.pad(*at, right, bottom, color)
+
+
 # colors
 
 
@@ -311,6 +361,7 @@ def _row(name: str, on: Method, make: Any = None, plan: Any = None) -> Step:
 
 
 replace("PIL.Image", "fromarray", arrays.from_array)
+replace("PIL.Image", "new", _new)
 replace("PIL.Image", "Image.thumbnail", Method(_thumbnail))
 for kind in ("Color", "Contrast", "Brightness", "Sharpness"):
     replace("PIL.ImageEnhance", f"{kind}.__init__", partial(_Enhancing.start, kind))
@@ -326,6 +377,7 @@ add(
         plan=lambda row, method: row.transpose(method),
     ),
     _row("transform", method("transform", form_transform), plan=plan_transform),
+    _row("paste", Method(_paste), make_paste, plan_paste),
     _row("point", Method(_point), make_point, plan_point),
     _row("filter", Method(_filter)),
     Step("enhance", make_enhanced, plan=lambda row, kind, factor: row.operate(kind, factor - 1)),
