@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -23,13 +22,26 @@ def instead_of(step: Step, function: Call) -> Call | Method:
     if isinstance(step.on, Method):
         return step.on
     if not isinstance(step.on, str):
-        return partial(step.on, function)
-    note, first = _NOTES[step.on], _first_name(function)
+        return bound(step.on, function)
+    note = _NOTES[step.on]
+
+    def call(function: Call, *args: Any, **options: Any) -> Any:
+        return note(step, function, args, options)
+
+    return bound(call, function)
+
+
+def bound(instead: Call, function: Call) -> Call:
+    """A function that calls `instead` with the original and the program's arguments.
+
+    The first of them comes by its place, though the program may have named it.
+    """
+    first = _first_name(function)
 
     def call(*args: Any, **options: Any) -> Any:
         if not args and first in options:
             args = (options.pop(first),)
-        return note(step, function, args, options)
+        return instead(function, *args, **options)
 
     return call
 
@@ -88,5 +100,5 @@ _NOTES = {"picture": note_on_picture, "tensor": _on_tensor, "array": _on_array}
 def _first_name(function: Any) -> str:
     """What the first parameter is called; OpenCV says it in the text."""
     if isinstance(function, FunctionType):
-        return function.__code__.co_varnames[0]
+        return "".join(function.__code__.co_varnames[:1])
     return (inspect.getdoc(function) or "").partition("(")[2].partition(",")[0].strip(" ()[]")

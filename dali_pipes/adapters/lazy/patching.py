@@ -26,7 +26,7 @@ from importlib.machinery import ModuleSpec
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from dali_pipes.adapters.lazy.noting import instead_of, with_true_arrays
+from dali_pipes.adapters.lazy.noting import bound, instead_of, with_true_arrays
 from dali_pipes.adapters.lazy.steps import (  # noqa: F401  # they fill the table
     albumentations,
     numpy_ops,
@@ -155,7 +155,7 @@ def _all_patches() -> Iterator[tuple[tuple[str, str], Callable[[Any], Any]]]:
 
 
 def _bound(instead: Any, function: Any) -> Any:
-    return instead if isinstance(instead, (property, Method)) else partial(instead, function)
+    return instead if isinstance(instead, (property, Method)) else bound(instead, function)
 
 
 def _names_of_owners() -> set[str]:
@@ -220,7 +220,7 @@ def _replace_in_class(at: Any, name: str, instead: Any) -> Undo:
     elif not isinstance(instead, property):
         new = _function_like(before, instead)
     if isinstance(before, property) and not isinstance(instead, (property, Method)):
-        new = property(partial(instead), before.fset, before.fdel, before.__doc__)
+        new = property(instead, before.fset, before.fdel, before.__doc__)
     setattr(at, name, new)
     return partial(setattr, at, name, before) if had else partial(delattr, at, name)
 

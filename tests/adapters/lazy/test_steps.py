@@ -5,17 +5,31 @@ the true one. The result must wait, look as the true one, and be equal to it, bi
 """
 
 import importlib
+import random
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import albumentations as A
 import cv2
 import numpy as np
 import PIL.Image
 import pytest
+import timm.data as timm_data
 import torch
+from albumentations.pytorch import ToTensorV2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lazy_works import made_by, steps_apart
-from torchvision.io import read_image
+from torchvision import tv_tensors
+from torchvision.io import (
+    ImageReadMode,
+    decode_image,
+    decode_jpeg,
+    decode_png,
+    read_file,
+    read_image,
+)
+from torchvision.transforms import v2 as v2_transforms
 from torchvision.transforms.v2 import functional as v2
 from torchvision.transforms.v2.functional import InterpolationMode
 
@@ -40,10 +54,11 @@ def files(tmp_path_factory):
     # neighbours are alike, as in a photograph
     colors = PIL.Image.fromarray(noise).resize((WIDTH, HEIGHT), PIL.Image.Resampling.BICUBIC)
     exif = PIL.Image.Exif()
-    exif[0x0112] = 6
+    for turn in range(2, 9):
+        exif[0x0112] = turn
+        colors.save(folder / f"turned{turn}.jpg", quality=95, exif=exif)
     colors.save(folder / "colors.png")
     colors.save(folder / "colors.jpg", quality=95)
-    colors.save(folder / "turned.jpg", quality=95, exif=exif)
     colors.convert("L").save(folder / "gray.png")
     return {path.name: str(path) for path in folder.iterdir()}
 
@@ -529,3 +544,181 @@ def test_a_backend_makes_what_the_library_makes(name, backend, files, monkeypatc
         difference = steps_apart(each, true, step)
         mean, high = TOLERANCES.get(name, CLOSE)
         assert difference.mean() <= mean and np.percentile(difference, 99) <= high
+
+
+# Decoders
+
+
+def bytes_of(path: str) -> np.ndarray:
+    return np.fromfile(path, np.uint8)
+
+
+DECODERS: dict[str, Any] = {
+    **{
+        f"imread {flags}": lambda path, flags=flags: cv2.imread(path, flags)
+        for flags in (-1, 0, 1, 128, 129, 256, 384)
+    },
+    "imdecode": lambda path: cv2.imdecode(bytes_of(path), cv2.IMREAD_COLOR),
+    "imread by name": lambda path: cv2.imread(filename=path),
+    "read_image": read_image,
+    "read_image by name": lambda path: read_image(path=path, mode=ImageReadMode.RGB),
+    "read_image in gray": lambda path: read_image(path, ImageReadMode.GRAY),
+    "read_image by EXIF": lambda path: read_image(path, "RGB", apply_exif_orientation=True),
+    "decode_image of bytes": lambda path: decode_image(read_file(path), mode="RGB"),
+    "decode_image of a path": lambda path: decode_image(Path(path)),
+}
+
+
+FILES = ["colors.png", "colors.jpg", "gray.png", *[f"turned{turn}.jpg" for turn in range(2, 9)]]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("name", DECODERS)
+def test_what_decoders_give(name, file, files):
+    true = DECODERS[name](files[file])
+    with waiting(True):
+        made = DECODERS[name](files[file])
+        assert waits(made)
+        assert form_of(made) == form_of(true)
+        seen = make_true(made)
+    assert form_of(seen) == form_of(true)
+    np.testing.assert_array_equal(np.asarray(seen), np.asarray(true))
+
+
+@pytest.mark.parametrize(
+    ("decode", "file"), [(decode_jpeg, "colors.jpg"), (decode_png, "gray.png")]
+)
+def test_decoders_of_one_kind(decode, file, files):
+    true = decode(read_file(files[file]))
+    with waiting(True):
+        made = decode(read_file(files[file]))
+        assert waits(made) and torch.equal(make_true(made), true)
+        several = decode_jpeg([read_file(files["colors.jpg"])] * 2)
+        assert not any(map(waits, several))
+
+
+@pytest.mark.parametrize("flags", [cv2.IMREAD_COLOR, cv2.IMREAD_UNCHANGED])
+def test_what_is_no_plain_picture_does_not_wait(flags, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 65536, (6, 5, 4), np.uint16)
+    for name, array in [("a.png", pixels), ("b.png", pixels.astype(np.uint8)), ("c.bmp", pixels)]:
+        cv2.imwrite(str(tmp_path / name), array.astype(np.uint8) if name == "c.bmp" else array)
+        true = cv2.imread(str(tmp_path / name), flags)
+        with waiting(True):
+            made = cv2.imread(str(tmp_path / name), flags)
+        assert type(made) is np.ndarray and np.array_equal(made, true)
+    with waiting(True):
+        assert cv2.imread(str(tmp_path / "none.png")) is None
+
+
+# Programs of several libraries
+
+
+def seeded(program: Any, *arguments: Any) -> Any:
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    return program(*arguments)
+
+
+def test_boxes_and_masks_go_with_a_picture_of_v2(files):
+    steps = v2_transforms.Compose(
+        [
+            v2_transforms.RandomIoUCrop(),
+            v2_transforms.RandomHorizontalFlip(p=1),
+            v2_transforms.RandomPhotometricDistort(p=1),
+            v2_transforms.RandomZoomOut(fill={tv_tensors.Image: (1, 2, 3), "others": 0}, p=1),
+            v2_transforms.Resize((24, 28)),
+            v2_transforms.ToDtype(torch.float32, scale=True),
+            v2_transforms.Normalize([0.4] * 3, [0.3] * 3),
+            v2_transforms.SanitizeBoundingBoxes(),
+        ]
+    )
+
+    def program() -> Any:
+        image = tv_tensors.Image(read_image(files["colors.jpg"]))
+        masks = tv_tensors.Mask((read_image(files["gray.png"]) > 90).to(torch.uint8))
+        boxes = tv_tensors.BoundingBoxes(
+            [[2, 3, 20, 25]], format="XYXY", canvas_size=(HEIGHT, WIDTH), dtype=torch.float32
+        )
+        return steps(image, {"boxes": boxes, "masks": masks, "labels": torch.tensor([7])})
+
+    image, target = seeded(program)
+    with waiting(True):
+        lazy_image, lazy_target = seeded(program)
+        assert waits(lazy_image) and type(lazy_image) is tv_tensors.Image
+        assert form_of(lazy_image) == form_of(image)
+        assert torch.equal(make_true(lazy_image), image)
+    assert {*target} == {*lazy_target}
+    for name, value in target.items():
+        assert type(lazy_target[name]) is type(value) and torch.equal(lazy_target[name], value)
+
+
+@pytest.mark.parametrize(
+    "policy", ["rand-m9-mstd0.5-inc1", "augmix-m5-w2", "original-mstd0.5", "3a"]
+)
+def test_what_timm_makes_waits(policy, files):
+    steps = timm_data.create_transform(
+        24,
+        is_training=True,
+        auto_augment=policy,
+        re_prob=1.0,
+        re_mode="pixel",
+        interpolation="random",
+    )
+
+    def program() -> Any:
+        return torch.stack([steps(PIL.Image.open(files["colors.jpg"])) for _ in range(12)])
+
+    true = seeded(program)
+    with waiting(True):
+        made = seeded(program)
+        # AugMix computes with pixels
+        assert waits(made) == (policy != "augmix-m5-w2")
+        assert torch.equal(make_true(made) if waits(made) else made, true)
+
+
+def test_what_albumentations_makes_waits(files):
+    steps = [
+        A.RandomResizedCrop((24, 28), p=1),
+        A.D4(p=1),
+        A.Resize(26, 22),
+        A.PadIfNeeded(30, 30),
+        A.Affine(scale=(0.8, 1.2), rotate=(-40, 40), p=1),
+        A.Perspective(p=1),
+        A.ColorJitter(p=1),
+        A.HueSaturationValue(p=1),
+        A.RandomBrightnessContrast(p=1),
+        A.RandomGamma(p=1),
+        A.CLAHE(p=1),
+        A.GaussianBlur(p=1),
+        A.MotionBlur(p=1),
+        A.ToGray(p=1),
+        A.CoarseDropout(p=1),
+        A.Normalize(),
+        ToTensorV2(),
+    ]
+
+    def program() -> Any:
+        transform = A.Compose(steps, seed=3)
+        image = cv2.cvtColor(cv2.imread(files["colors.jpg"]), cv2.COLOR_BGR2RGB)
+        return torch.stack([transform(image=image)["image"] for _ in range(6)])
+
+    true = seeded(program)
+    with waiting(True):
+        made = seeded(program)
+        assert waits(made) and torch.equal(make_true(made), true)
+
+
+@pytest.mark.parametrize("name", ["StackBlur", "morphologyEx", "split", "Canny"])
+def test_functions_of_opencv_without_a_row_get_true_arrays(name, files):
+    arguments = {
+        "StackBlur": ((3, 3),),
+        "morphologyEx": (cv2.MORPH_OPEN, np.ones((3, 3), np.uint8)),
+        "split": (),
+        "Canny": (50, 100),
+    }[name]
+    function = getattr(cv2, name[:1].lower() + name[1:] if name == "StackBlur" else name)
+    true = function(cv2.imread(files["colors.jpg"]), *arguments)
+    with waiting(True):
+        made = function(cv2.imread(files["colors.jpg"]), *arguments)
+    np.testing.assert_array_equal(made, true)

@@ -27,11 +27,14 @@ def _row(name: str, form: Any, plan: Any = None) -> Step:
 # Reading
 
 
-def _read(original: Any, value: Any, flags: int = 1) -> Any:
+def _read(original: Any, value: Any, *args: Any, **options: Any) -> Any:
     """`cv2.imread` and `cv2.imdecode`: they turn a picture as EXIF says, unless told not to."""
-    found = read_header("cv2", value, flags) if flags in _FLAGS and waits("array") else None
+    # a third argument is memory of the program's
+    (flags,) = (*args, *options.values()) or (1,) if len(args) + len(options) < 2 else (None,)
+    plain = flags in _FLAGS and not {*options} - {"flags"} and waits("array")
+    found = read_header("cv2", value, flags) if plain else None
     if found is None:
-        return original(value, flags)
+        return original(value, *args, **options)
     recipe, turn = found
     shape = recipe.size[::-1]
     if turn > 1 and flags >= 0 and not flags & _IGNORE_ORIENTATION:

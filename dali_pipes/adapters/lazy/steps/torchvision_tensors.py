@@ -681,10 +681,11 @@ def _decode(
         channels = 3 if mode == ImageReadMode.RGB else 1
     if apply_exif_orientation and turn > 1:
         recipe = recipe.then("turned", turn)
-        width, height = (height, width) if turn >= 5 else (width, height)
-    return new_tensor(
-        recipe, (channels, height, width), torch.uint8, (1, width * channels, channels)
-    )
+    shape, strides = (channels, height, width), (1, width * channels, channels)
+    if apply_exif_orientation and turn >= 5:
+        # a view with rows for columns
+        shape, strides = (channels, width, height), (1, channels, width * channels)
+    return new_tensor(recipe, shape, torch.uint8, strides)
 
 
 def _decode_jpeg(
