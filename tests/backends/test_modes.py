@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dali_pipes as dp
 from dali_pipes.measure.arms import SyntheticConfig
-from dali_pipes.plan.augment.operations import CODE, OPS, Slot
+from dali_pipes.plan.augment.operations import CODE, OPS, TABLES, Slot
 from dali_pipes.plan.augment.policies import Policy, RandomErasing
 from dali_pipes.system.modes import in_own_modes
 
@@ -51,7 +51,7 @@ class Every(Policy):
     turned.
     """
 
-    ops: tuple[str, ...] = OPS
+    ops: tuple[str, ...] = tuple(op for op in OPS if op not in TABLES)
 
     @property
     def slots(self):

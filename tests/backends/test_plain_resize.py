@@ -1,10 +1,13 @@
 """Resizing without antialiasing: that of OpenCV, on every backend."""
 
+import sys
+
 import cv2
 import numpy as np
 import pytest
 
 import dali_pipes as dp
+from dali_pipes.backends.pixels import plain_resize
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.errors import OptionError
 
@@ -21,6 +24,29 @@ def test_it_is_that_of_opencv(source, shape, channels):
     theirs = cv2.resize(image, shape[::-1], interpolation=cv2.INTER_LINEAR)
     difference = np.abs(resize_plain(image, shape).astype(int) - theirs.reshape(*shape, channels))
     assert difference.max() <= 1 and difference.mean() < 1e-4
+
+
+@pytest.fixture
+def forgets_opencv():
+    plain_resize._find_opencv.cache_clear()
+    yield
+    plain_resize._find_opencv.cache_clear()
+
+
+def test_opencv_makes_it_if_it_computes_the_same(forgets_opencv, monkeypatch):
+    assert plain_resize._find_opencv() is cv2.resize
+    plain_resize._find_opencv.cache_clear()
+    resize = cv2.resize
+    monkeypatch.setattr(cv2, "resize", lambda *args: resize(*args) ^ 1)
+    assert plain_resize._find_opencv() is None
+
+
+def test_it_needs_no_opencv(forgets_opencv, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    assert plain_resize._find_opencv() is None
+    for source in SOURCES:
+        for shape in SHAPES:
+            test_it_is_that_of_opencv(source, shape, 3)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -19,7 +19,7 @@ from simulated_gpu.device import of_this_thread
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import dali_pipes as dp
-from dali_pipes.plan.augment.operations import OPS
+from dali_pipes.plan.augment.operations import OPS, TABLES
 
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
 ON_GPU = needs_cuda(
@@ -123,7 +123,9 @@ def test_no_operation_waits(manifest, name, erase):
         with waits_refused():
             assert len([batch for _ in range(4) for batch in loader]) == 16
     ops = np.concatenate([batch.augmentation.ops for batch in planned])
-    assert len(np.unique(ops)) >= len(OPS) - 1
+    # those of lazy pictures are drawn by no policy
+    drawn = [op for op in OPS if op not in TABLES and not op.startswith("Pillow")]
+    assert len(np.unique(ops)) >= len(drawn) - 1
 
 
 @pytest.mark.needs_cuda

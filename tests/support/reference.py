@@ -158,9 +158,11 @@ def resize(image: Image.Image, size: tuple[int, int], kind: str, antialias: bool
 
 def operate(image: torch.Tensor, op: str, magnitude: float, slot: Slot) -> torch.Tensor:
     """An operation of `augment` on (C, H, W) uint8: torchvision's of tensors, timm's of a slot with
-    a fill, or OpenCV's Equalize.
+    a fill, OpenCV's Equalize, or torchvision's of a PIL image.
     """
-    if slot.fill is not None:
+    if op == "PillowHue":
+        return F.pil_to_tensor(F.adjust_hue(F.to_pil_image(image), magnitude))
+    if slot.fill is not None or op.startswith("Pillow"):
         return F.pil_to_tensor(operate_as_timm(F.to_pil_image(image), op, magnitude, slot))
     if op == "Hue":
         return F.adjust_hue(image, magnitude)
@@ -183,9 +185,10 @@ def _functions_of_timm() -> Any:
 def operate_as_timm(image: Image.Image, op: str, magnitude: float, slot: Slot) -> Image.Image:
     """timm's function for an operation of `augment`."""
     timm = _functions_of_timm()
+    fill = slot.fill or (0, 0, 0)
     options = {
         "resample": Image.Resampling[slot.interpolation.upper()],
-        "fillcolor": slot.fill if image.mode == "RGB" else slot.fill[0],
+        "fillcolor": fill if image.mode == "RGB" else fill[0],
     }
     match op:
         case "Identity":
@@ -206,6 +209,8 @@ def operate_as_timm(image: Image.Image, op: str, magnitude: float, slot: Slot) -
             return timm.solarize_add(image, int(magnitude))
         case "Color" | "Contrast" | "Brightness" | "Sharpness":
             return getattr(timm, op.lower())(image, 1 + magnitude)
+        case "PillowColor" | "PillowContrast":
+            return getattr(timm, op.removeprefix("Pillow").lower())(image, 1 + magnitude)
         case "AutoContrast" | "Invert":
             return getattr(timm, {"AutoContrast": "auto_contrast", "Invert": "invert"}[op])(image)
         case "EqualizeInSteps":

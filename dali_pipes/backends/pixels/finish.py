@@ -150,9 +150,10 @@ class View:
             DecodedTensor(black, transform.channels).resize(part, shape, kind, transform.antialias)
         images = crop_and_flip(as_one(black), [-1, -1], shape, (True, True))
 
+        tables = np.zeros((2, 3, 256), np.uint8)
         for at in range(max((len(slot.ops) for slot in self._slots), default=0)):
             ops = np.array([[CODE[slot.ops[at % len(slot.ops)]] for slot in self._slots]], np.int8)
-            augment(images, self._slots, ops, np.ones(ops.shape, np.float32))
+            augment(images, self._slots, ops, np.ones(ops.shape, np.float32), tables)
         out = self._empty(images.shape, images.device)
         self._normalize_into(out, images)
         erase(out, np.array([[0, 0, 1, 1]]))
@@ -182,7 +183,7 @@ class View:
     def operate(self, images: torch.Tensor, drawn: Augmentation) -> torch.Tensor:
         """(N, C, H, W) uint8 after the operations, and the functions of uint8 images."""
         if self._slots:
-            images = augment(images, self._slots, drawn.ops, drawn.magnitudes)
+            images = augment(images, self._slots, drawn.ops, drawn.magnitudes, drawn.tables)
         if self._functions:
             # a copy: a function may write into it, and its memory may be the decoder's
             copy = images.clone(memory_format=torch.contiguous_format)

@@ -11,56 +11,78 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch.nn.functional import pad
 
+from dali_pipes.backends.pixels.gray import HALF, WEIGHTS, as_array, from_array
+from dali_pipes.backends.pixels.tables import look_up, look_up_hsv
 from dali_pipes.backends.pixels.warps import Magnitudes, move
 from dali_pipes.backends.transfer import copy_to
-from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, Codes, Numbers, Slot
+from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, TABLES, Codes, Numbers, Slot
 
 _TOGETHER = 64  # images that a GPU changes at once, some of them with 50 bytes for each value
 
+Tables = NDArray[np.uint8]
+NO_TABLES: Tables = np.zeros((0, 3, 256), np.uint8)
 Factor = float | torch.Tensor  # as `_each` makes it
 
 
 def augment(
-    images: torch.Tensor, slots: tuple[Slot, ...], ops: Codes, magnitudes: Numbers
+    images: torch.Tensor,
+    slots: tuple[Slot, ...],
+    ops: Codes,
+    magnitudes: Numbers,
+    tables: Tables = NO_TABLES,
 ) -> torch.Tensor:
     """(N, C, H, W) uint8 after one operation from each slot, in new memory.
 
     Args:
         ops, magnitudes: (N, K), for K slots.
+        tables: as of `Augmentation`.
     """
     # plane after plane: in any other order some functions take six times as long
     images = images.clone(memory_format=torch.contiguous_format)
     strengths = magnitudes.astype(np.float64)  # as Python's numbers are
     if images.is_cuda:
         for place, slot in enumerate(slots):
-            _change_together(images, ops[:, place], strengths[:, place], slot)
+            _change_together(images, ops[:, place], strengths[:, place], slot, tables)
         return images
 
     # one image at a time: it stays in the cache
     for at, codes in enumerate(ops.tolist()):
         image = images[at : at + 1]
         for slot, code, strength in zip(slots, codes, strengths[at, :, None], strict=True):
-            image = _apply(image, OPS[code], strength, slot)
+            image = _apply(image, OPS[code], strength, slot, tables)
         images[at] = image[0]
     return images
 
 
-def _change_together(images: torch.Tensor, ops: Codes, magnitudes: Magnitudes, slot: Slot) -> None:
+def _change_together(
+    images: torch.Tensor,
+    ops: Codes,
+    magnitudes: Magnitudes,
+    slot: Slot,
+    tables: Tables = NO_TABLES,
+) -> None:
     """Carries out an operation on each image, in place, on all at once that drew the same."""
     for code in set(ops.tolist()) - {CODE["Identity"]}:
         chosen = np.flatnonzero(ops == code)
         for first in range(0, len(chosen), _TOGETHER):
             rows = chosen[first : first + _TOGETHER]
             places = copy_to(images.device, torch.from_numpy(rows))
-            made = _apply(images.index_select(0, places), OPS[code], magnitudes[rows], slot)
+            chosen_images = images.index_select(0, places)
+            made = _apply(chosen_images, OPS[code], magnitudes[rows], slot, tables)
             images.index_copy_(0, places, made)
 
 
-def _apply(images: torch.Tensor, op: str, magnitudes: Magnitudes, slot: Slot) -> torch.Tensor:
+def _apply(
+    images: torch.Tensor, op: str, magnitudes: Magnitudes, slot: Slot, tables: Tables
+) -> torch.Tensor:
     if op in MOVES:
         return move(images, op, magnitudes, slot)
+    if op in TABLES:
+        own = tables[magnitudes.astype(np.int64)]
+        return look_up_hsv(images, own) if op == "HsvTable" else look_up(images, own)
     device = images.device
     match op:
         case "Identity":
@@ -95,6 +117,12 @@ def _apply(images: torch.Tensor, op: str, magnitudes: Magnitudes, slot: Slot) ->
             return _turn_hue(images, magnitudes)
         case "GaussianBlur":
             return _blur(images, slot.kernel_size, magnitudes)
+        case "PillowColor" | "PillowContrast":
+            return _enhance(images, op == "PillowContrast", 1 + magnitudes)
+        case "PillowHue":
+            turn = _turn_hue_of_bytes if images.is_cuda else _turn_hue_by_pillow
+            # torchvision leaves an image of one channel as it is
+            return images if images.shape[1] == 1 else turn(images, magnitudes)
 
     raise ValueError(op)
 
@@ -133,6 +161,26 @@ def _gray(images: torch.Tensor) -> torch.Tensor:
         return values
     red, green, blue = values.chunk(3, dim=1)
     return red.mul_(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).floor_()
+
+
+def _enhance(images: torch.Tensor, contrast: bool, shares: Magnitudes) -> torch.Tensor:
+    """Pillow's `ImageEnhance`, value for value: Color, or Contrast.
+
+    As its Blend.c: other + share · (image - other) in float32, cut to a whole number.
+    """
+    if images.shape[1] == 1:
+        others = images.to(torch.int32)
+    else:
+        red, green, blue = images.to(torch.int32).chunk(3, dim=1)
+        others = (WEIGHTS[0] * red).add_(green, alpha=WEIGHTS[1]).add_(blue, alpha=WEIGHTS[2])
+        others.add_(HALF).bitwise_right_shift_(16)
+    if contrast:
+        # whole numbers, whose sum is exact in any order
+        total = others.sum((1, 2, 3), keepdim=True, dtype=torch.float64)
+        others = (total / others[0].numel()).add_(0.5).floor_()
+    others = others.to(torch.float32)
+    mixed = images.to(torch.float32).sub_(others).mul_(_each(shares, images.device)).add_(others)
+    return mixed.clamp_(0, 255).to(torch.uint8)
 
 
 def _sharpen(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
@@ -212,6 +260,69 @@ def _turn_hue(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
         # torchvision scales back by 255.999, and truncates
         channel.copy_((value - place.mul_(chroma)).mul_(255.999))
     return out
+
+
+def _turn_hue_by_pillow(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
+    """torchvision's `adjust_hue` of PIL images, whose HSV has 8 bits, on the CPU."""
+    made = []
+    for image, turn in zip(images, _turns(shares), strict=True):
+        picture = from_array(image.permute(1, 2, 0).contiguous().numpy())
+        hue, *others = picture.convert("HSV").split()
+        turned = Image.fromarray(np.asarray(hue) + np.uint8(turn))  # it goes around
+        picture = Image.merge("HSV", (turned, *others)).convert("RGB")
+        made.append(torch.from_numpy(as_array(picture).copy()).permute(2, 0, 1))
+    return torch.stack(made)
+
+
+def _turn_hue_of_bytes(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
+    """The same on any device, value for value, in more than twice the time on a CPU.
+
+    As Pillow's Convert.c (`rgb2hsv_row`, `hsv2rgb`): numbers of C's `float` are rounded to float32,
+    those between them are float64.
+    """
+    pixels = images.to(torch.float32)
+    value = pixels.amax(1, keepdim=True)
+    chroma = value - pixels.amin(1, keepdim=True)
+    red, green, _ = pixels.chunk(3, dim=1)
+    from_red, from_green, from_blue = (
+        (value - pixels).div_(chroma.clamp(min=1)).double().chunk(3, dim=1)
+    )
+    sixths = torch.where(
+        red == value,
+        from_blue - from_green,
+        torch.where(green == value, 2 + from_red - from_blue, 4 + from_green - from_red),
+    )
+    share = _through_float(sixths).div_(6).add_(1).fmod_(1)
+    hue = torch.where(chroma == 0, 0, _through_float(share).mul_(255).to(torch.int32))
+    saturation = (chroma / value.clamp(min=1)).double().mul_(255).floor_().div_(255)
+
+    # Python's integers, as `_turns` are below 256 and go around
+    turns = copy_to(images.device, torch.from_numpy(_turns(shares)).view(-1, 1, 1, 1))
+    place = ((hue + turns) & 255).double().mul_(6).div_(255)
+    sector = place.floor()
+    rest, saturation = _through_float(place - sector), _through_float(saturation)
+    value = value.double()
+    low, falling, rising = (
+        (value * (1 - saturation * part)).add_(0.5).floor_() for part in (1, rest, 1 - rest)
+    )
+
+    # what red, green and blue are in each of the six sectors
+    each = torch.cat([value, falling, low, rising], dim=1)
+    tables = torch.tensor(
+        [[0, 1, 2, 2, 3, 0], [3, 0, 0, 1, 2, 2], [2, 2, 3, 0, 0, 1]], device="cpu"
+    )
+    at = copy_to(images.device, tables)[:, sector.long() % 6]
+    turned = each.gather(1, at.transpose(0, 1).flatten(1, 2))
+    return torch.where(saturation == 0, value, turned).to(torch.uint8)
+
+
+def _through_float(values: torch.Tensor) -> torch.Tensor:
+    return values.to(torch.float32).double()
+
+
+def _turns(shares: Magnitudes) -> NDArray[np.int64]:
+    """By how many of 255 steps the hue is turned, from 0 to 255."""
+    return np.trunc(shares * 255).astype(np.int64) % 256
 
 
 def _stretch(images: torch.Tensor) -> torch.Tensor:

@@ -4,11 +4,16 @@ Linear: PyTorch's own differs by one step in an eighth of the values, since it r
 another way. This arithmetic is that of OpenCV (modules/imgproc/src/resize.cpp, `HResizeLinear` and
 `VResizeLinear`): weights of 11 bits, and sums that are cut to 16 bits between the two passes.
 
+Where OpenCV is installed it makes the linear ones itself: 0.1 CPU-ms for 224 × 224 pixels, of which
+NumPy takes 1.1.
+
 Cubic: OpenCV's processor-specific code adds up in float32, as PyTorch does with the same kernel.
 About one value in five thousand differs, by one step.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +32,28 @@ def resize_plain(image: NDArray[np.uint8], shape: Pair, cubic: bool = False) -> 
         return image
     if cubic:
         return _resize_cubic(image, shape)
+    if opencv := _find_opencv():
+        return opencv(image, shape[::-1]).reshape(*shape, image.shape[2])
+    return _resize_linear(image, shape)
 
+
+@cache
+def _find_opencv() -> Callable[..., Any] | None:
+    """`cv2.resize`, if there is one that computes as this page does: builds differ in what they use
+    of a processor.
+    """
+    try:
+        import cv2
+    except Exception:  # an installation may be broken in any way
+        return None
+    image = np.random.default_rng(0).integers(0, 256, (61, 83, 3), np.uint8)
+    for shape in ((40, 40), (97, 150)):
+        if (cv2.resize(image, shape[::-1]) != _resize_linear(image, shape)).any():
+            return None
+    return cv2.resize
+
+
+def _resize_linear(image: NDArray[np.uint8], shape: Pair) -> NDArray[np.uint8]:
     above, below, over, under = _neighbours(image.shape[0], shape[0])
     channels = image.shape[2]
     left, right, before, after = _neighbours_of_values(image.shape[1], shape[1], channels)

@@ -166,6 +166,10 @@ def _warp_as_pillow(
     return torch.where(inside[:, None], moved, copy_to(images.device, color))
 
 
+def _take_one(place: torch.Tensor) -> Taps:
+    return [place.floor().long()], [torch.ones_like(place)]
+
+
 def _weigh_two(place: torch.Tensor) -> Taps:
     first = (place - 0.5).floor()
     share = place - 0.5 - first
@@ -185,4 +189,4 @@ def _weigh_four(place: torch.Tensor) -> Taps:
     return [first.long() + at for at in (-1, 0, 1, 2)], weights
 
 
-_WEIGHTS = {"bilinear": _weigh_two, "bicubic": _weigh_four}
+_WEIGHTS = {"nearest": _take_one, "bilinear": _weigh_two, "bicubic": _weigh_four}

@@ -3,7 +3,7 @@
 These are the tables of torchvision.transforms.v2 0.25.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,14 @@ OPS = (
     "ShiftY",
     "SolarizeAdd",
     "EqualizeInSteps",
+    "PillowColor",
+    "PillowContrast",
+    "PillowHue",
+    "Table",
+    "HsvTable",
 )
 MOVES = (*AFFINE, "ShiftX", "ShiftY")  # operations that `affine_matrices` describes
+TABLES = ("Table", "HsvTable")  # operations by `Augmentation.tables`; no policy draws them
 CODE = {name: code for code, name in enumerate(OPS)}
 SIGNED = np.isin(OPS, (*AFFINE, *BLENDS))  # operations whose magnitude is negated half of the time
 # those that TrivialAugmentWide and RandAugment draw from
@@ -84,9 +90,13 @@ class Slot:
     interpolation: str = "nearest"  # of the affine ones, "nearest" or "bilinear"
     kernel_size: int = 0  # of GaussianBlur, in pixels
     # the color of what affine operations have from outside the image. With it they are Pillow's,
-    # which keep its edges sharp, and `interpolation` is "bilinear" or "bicubic". None: black, and
-    # edges blend with it, as torchvision does of tensors.
+    # which keep its edges sharp, and `interpolation` may be "bicubic" too. None: black, and edges
+    # blend with it, as torchvision does of tensors.
     fill: tuple[int, int, int] | None = None
+
+
+def _no_tables() -> NDArray[np.uint8]:
+    return np.zeros((0, 3, 256), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +109,11 @@ class Augmentation:
     ops: Codes  # (N, K) indices into `OPS`
     # (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees,
     # counter-clockwise; Brightness, Color, Contrast and Sharpness: what is added to a factor of 1;
+    # as those of PillowColor and PillowContrast, which take Pillow's gray and round as Pillow does;
     # Posterize: bits that stay; Solarize: the threshold as a share of 255;
-    # Hue: a share of the full circle; GaussianBlur: sigma in pixels; ShiftX, ShiftY: pixels;
-    # SolarizeAdd: what is added to values below 128.
+    # Hue, PillowHue: a share of the full circle; GaussianBlur: sigma in pixels;
+    # ShiftX, ShiftY: pixels;
+    # SolarizeAdd: what is added to values below 128; Table, HsvTable: the place in `tables`.
     magnitudes: Numbers
     # (N, 4) top, left, height and width of the rectangle set to zero; no height: none. Or, for R
     # rectangles that are not set to zero, (N, R, 6): the same, then the seed of the noise and one
@@ -111,9 +123,13 @@ class Augmentation:
     numbers: NDArray[np.float64]
     # (N, M, 2, 3) for each function that moves pixels: the matrix as of `affine_matrices`
     moves: NDArray[np.float64]
+    # (T, 3, 256) what becomes of each value of red, green and blue; of HsvTable, of hue, saturation
+    # and value as OpenCV has them in 8 bits. Images of one channel take the first row.
+    tables: NDArray[np.uint8] = field(default_factory=_no_tables)
 
     def take(self, places: NDArray[np.int64] | slice) -> "Augmentation":
-        return Augmentation(*(getattr(self, field.name)[places] for field in fields(self)))
+        names = (each.name for each in fields(self) if each.name != "tables")
+        return replace(self, **{name: getattr(self, name)[places] for name in names})
 
 
 def affine_matrices(

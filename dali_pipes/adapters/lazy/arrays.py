@@ -1,0 +1,510 @@
+"""Arrays of pictures that are made when they are looked at.
+
+A `LazyArray` only says that it is a np.ndarray: a true one has memory, which code of C reads without
+asking. It has a stand-in, an array of the same shape, dtype and strides whose values nobody reads, on
+which NumPy itself finds out what a view of it looks like. Code of C that wants a true array gets one
+from `__array__`, or complains of its type, which the net (program.py) catches.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+
+from dali_pipes.adapters.lazy.cells import Cell, Form, Ints, View, Waiting, dense, sides_of
+from dali_pipes.adapters.lazy.looks import blame
+from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
+from dali_pipes.adapters.lazy.recipes import Recipe
+from dali_pipes.adapters.lazy.state import STATE, waits
+from dali_pipes.adapters.lazy.steps.numpy_ops import (
+    FUNCTIONS,
+    UFUNCS,
+    new_stand_in,
+    operand,
+    result_of,
+    small,
+    torch_dtype,
+)
+from dali_pipes.adapters.lazy.steps.step import STEPS, replace
+from dali_pipes.adapters.lazy.steps.torch_ops import Each, Join, concatenate, stack
+from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, wrap
+
+
+class _StandsForArray(type):
+    """`type(lazy) == np.ndarray`, also as a key of a table; `type(lazy) is` cannot be helped."""
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is np.ndarray
+
+    def __hash__(cls) -> int:
+        return hash(np.ndarray)
+
+
+class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
+    Waiting, np.lib.mixins.NDArrayOperatorsMixin, metaclass=_StandsForArray
+):
+    """
+    Args:
+        stand_in: an array like it.
+    """
+
+    __array_priority__ = 1000.0
+
+    def __init__(
+        self, cell: Cell, stand_in: np.ndarray, lead: Ints = (), path: tuple[View, ...] = ()
+    ):
+        self.cell, self.stand_in, self.lead, self.path = cell, stand_in, lead, path
+        self._base: LazyArray | None = None
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray
+
+    shape = property(lambda self: self.stand_in.shape)
+    dtype = property(lambda self: self.stand_in.dtype)
+    ndim = property(lambda self: self.stand_in.ndim)
+    size = property(lambda self: self.stand_in.size)
+    strides = property(lambda self: self.stand_in.strides)
+    nbytes = property(lambda self: self.stand_in.nbytes)
+    itemsize = property(lambda self: self.stand_in.itemsize)
+
+    @property
+    def form(self) -> tuple[Ints, Any, Ints]:
+        return self.stand_in.shape, self.stand_in.dtype, strides_of(self.stand_in)
+
+    @property
+    def may_be_noted(self) -> bool:
+        """Whether it still waits, where arrays may wait."""
+        return self.waits and waits("array")
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is one picture, of which a step may be noted."""
+        return self.may_be_noted and not self.lead
+
+    def __len__(self) -> int:
+        return len(self.stand_in)
+
+    def true(self) -> np.ndarray:
+        """What a program without this would have."""
+        value = self.value()
+        if not self.stand_in.flags.writeable and value.flags.writeable:
+            value.flags.writeable = False
+        return value
+
+    def then(self, stand_in: np.ndarray, name: str, /, *args: Any, **options: Any) -> "LazyArray":
+        """New memory: every picture after one step more.
+
+        Args:
+            stand_in: an array like the result.
+        """
+        return new_arrays(self.rows_after(name, *args, **options), stand_in, self.lead)
+
+    def see(self, view: View) -> "LazyArray | None":
+        """The same memory; None: the result is a copy, or has no pictures any more."""
+        name, *args = view.step
+        seen = STEPS[name].make(self.stand_in, *args)
+        if seen is self.stand_in:  # as of squeeze() where there is nothing to squeeze
+            return self
+        if not isinstance(seen, np.ndarray) or seen.base is None or seen.ndim - len(view.lead) < 2:
+            return None
+        made = LazyArray(self.cell, seen, view.lead, (*self.path, view))
+        made._base = self if self._base is None else self._base
+        return made
+
+    @property
+    def base(self) -> Any:
+        """The array whose memory it looks into."""
+        return self.true().base if self._base is None else self._base
+
+    def _note(self, function: Any, *args: Any, **options: Any) -> Any:
+        """What the program gets of a function of the table, or a method; None: it is not noted."""
+        step = FUNCTIONS.get(function)
+        if step is None or not self.may_be_noted or any(map(_is_lazy, (*args, *options.values()))):
+            return None
+        found = step.form(self, *args, **options)  # type: ignore[misc]
+        if isinstance(found, View):
+            return self.see(found)
+        if not isinstance(found, Each):
+            return None
+        if found.in_place:
+            return self if self.change(*found.step) else None  # type: ignore[misc]
+        return self.then(found.like, *found.step)  # type: ignore[misc]
+
+    def _do(self, name: str, *args: Any, **options: Any) -> Any:
+        """A method of the table."""
+        noted = self._note(name, *args, **options)
+        if noted is not None:
+            return noted
+        return _call(getattr(self.true(), name), args, options, (self,))
+
+    # views and copies
+
+    def __getitem__(self, at: Any) -> Any:
+        noted = self._note("index", at)
+        return self.true()[true_args(at)] if noted is None else noted
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        # in a dry run its values are not known anyway
+        if self._note("set", at, value) is None and not (STATE.is_dry and self.waits):
+            self.true()[true_args(at)] = true_args(value)
+
+    def transpose(self, *axes: Any) -> Any:
+        return self._do("transpose", *axes)
+
+    @property
+    def T(self) -> Any:
+        return self._do("transpose")
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        return self._do("swapaxes", axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return self._do("squeeze", axis)
+
+    def reshape(self, *shape: Any, **options: Any) -> Any:
+        return self._do("reshape", *shape, **options)
+
+    def repeat(self, repeats: Any, axis: Any = None) -> Any:
+        return self._do("repeat", repeats, axis)
+
+    def copy(self, order: str = "C") -> Any:
+        return self._do("copy", order)
+
+    def astype(self, dtype: Any, *args: Any, copy: bool = True, **options: Any) -> Any:
+        if not copy and not args and not options and np.dtype(dtype) == self.dtype:
+            return self
+        return self._do("astype", dtype, *args, copy=copy, **options)
+
+    # NumPy's protocols
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and len(inputs) == 2 and ufunc in UFUNCS:
+            noted = self._note_ufunc(ufunc, *inputs, **options)
+            if noted is not None:
+                return noted
+        if STATE.is_dry and method == "__call__":
+            return _forget(ufunc, inputs, **options)
+        return _call(getattr(ufunc, method), inputs, options, options.get("out", ()))
+
+    def _note_ufunc(self, ufunc: np.ufunc, one: Any, other: Any, **options: Any) -> Any:
+        turned = one is not self
+        number = operand(ufunc, self, one if turned else other, turned)
+        in_place = set(options) == {"out"} and options["out"][0] is self and not turned
+        if number is None or not self.may_be_noted or (options and not in_place):
+            return None
+        like = result_of(ufunc, self, number, turned)
+        if like is None:
+            return None
+        name = UFUNCS[ufunc]
+        if not in_place:
+            return self.then(like, f"{name} of" if turned else name, number)
+        fits = self.stand_in.flags.writeable and np.can_cast(like.dtype, self.dtype, "same_kind")
+        return self if fits and self.change(f"{name} in place", number) else None
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        # a column of a table, or whatever else gives arrays one by one
+        args = [list(each) if _is_series(each) else each for each in args]
+        first = args[0] if args else None
+        if function in _JOINS:
+            noted = _join(function, first, *args[1:], **options)
+        elif type(first) is LazyArray:
+            noted = first._note(function, *args[1:], **options)
+        else:
+            noted = None
+        return _call(function, args, options, args) if noted is None else noted
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        options = {} if copy is None else {"copy": copy}
+        return self.true().__array__(*([] if dtype is None else [dtype]), **options)
+
+    # everything else looks
+
+    def __getattr__(self, name: str) -> Any:
+        # it is being made, or asked for memory
+        if name in ("stand_in", "cell", "path", "lead", "__array_struct__", "__buffer__"):
+            raise AttributeError(name)
+        return getattr(self.true(), name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if not self.waits or not STATE.sends:
+            return self.true().__reduce_ex__(protocol)
+        is_writeable = self.stand_in.flags.writeable
+        return _rebuild, (self.cell, self.form, self.lead, self.path, is_writeable)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if self.waits:
+            made: Any = new_arrays(self.copied_rows(), self.stand_in, self.lead)
+        else:
+            made = self.true().copy()
+        return memo.setdefault(id(self), made)
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+
+# which programs print
+LazyArray.__name__ = LazyArray.__qualname__ = "ndarray"
+LazyArray.__module__ = "numpy"
+# NumPy says so of what is no array, whose rows it then mixes up
+warnings.filterwarnings("error", "you are shuffling a 'ndarray' object")
+
+
+def _look(name: str) -> Callable[..., Any]:
+    return lambda self, *args: getattr(self.true(), name)(*args)
+
+
+for _name in ("iter", "contains", "bool", "int", "float", "complex", "index", "repr", "str", "format",
+              "buffer", "sizeof"):  # fmt: skip
+    setattr(LazyArray, f"__{_name}__", _look(f"__{_name}__"))
+
+
+def is_lazy(value: Any) -> bool:
+    """Whether it is an array that waits, or did so. `isinstance` would be true of all arrays."""
+    return type(value) is LazyArray
+
+
+def _is_lazy(value: Any) -> bool:
+    return type(value) is LazyArray or lazy_of(value) is not None
+
+
+def true_args(value: Any) -> Any:
+    """The same with true arrays: of a value, a list, a tuple or a dictionary."""
+    if type(value) is LazyArray:
+        return value.true()
+    if type(value) in (tuple, list):
+        return type(value)(map(true_args, value))
+    return {key: true_args(each) for key, each in value.items()} if type(value) is dict else value
+
+
+def _is_series(value: Any) -> bool:
+    plain = (list, tuple, dict, str, np.ndarray, torch.Tensor, type)
+    return isinstance(value, Iterable) and not isinstance(value, plain)
+
+
+def _call(function: Any, args: Any, options: Any, may_return: Any) -> Any:
+    """Calls it with true arrays; one that it only returns again stays what it was.
+
+    Args:
+        may_return: those that it may return.
+    """
+    result = function(*true_args(args), **true_args(options))
+    for each in may_return:
+        if type(each) is LazyArray and each.value() is result:
+            return each
+    return result
+
+
+def _forget(ufunc: np.ufunc, inputs: Any, out: Any = (), **options: Any) -> Any:
+    """In a dry run: an array like the result, whose values nobody knows."""
+    if options or len(out) > 1 or ufunc.nout > 1:
+        blame()
+    if out:
+        return out[0] if type(out[0]) is LazyArray else blame()
+    likes = [each.stand_in if type(each) is LazyArray else each for each in inputs]
+    few = ufunc(*[small(each) if isinstance(each, np.ndarray) else each for each in likes])
+    shape = np.broadcast_shapes(*map(np.shape, likes))
+    return new_arrays([], new_stand_in(shape, dense(shape, few.strides), few.dtype))
+
+
+def strides_of(array: np.ndarray) -> Ints:
+    """In elements."""
+    return tuple([stride // (array.itemsize or 1) for stride in array.strides])
+
+
+def new_array(
+    recipe: Recipe, shape: Sequence[int], dtype: Any = np.uint8, writeable: bool = True
+) -> LazyArray:
+    """An array of one picture, in contiguous memory."""
+    stand_in = np.empty(shape, dtype)
+    stand_in.flags.writeable = writeable
+    return new_arrays([recipe], stand_in)
+
+
+def new_arrays(rows: list[Any], stand_in: np.ndarray, lead: Ints = ()) -> LazyArray:
+    """An array of many pictures, in new memory."""
+    cell = Cell(rows, Form(stand_in.shape, strides_of(stand_in), lead))
+    return LazyArray(cell, stand_in, lead)
+
+
+def _rebuild(
+    cell: Cell,
+    form: tuple[Ints, Any, Ints],
+    lead: Ints,
+    path: tuple[View, ...],
+    is_writeable: bool,
+) -> LazyArray:
+    shape, dtype, strides = form
+    steps = [each * np.dtype(dtype).itemsize for each in strides]
+    one = np.empty(1, dtype)
+    stand_in = np.lib.stride_tricks.as_strided(one, shape, steps, writeable=is_writeable)
+    cell.arrived += 1
+    return LazyArray(cell, stand_in, lead, path)
+
+
+# Joined memory
+
+
+def _join(function: Any, arrays: Any, axis: int = 0, is_copy: bool = False, **options: Any) -> Any:
+    """`np.stack` and `np.concatenate`, of arrays that wait and others; None: it is not noted.
+
+    Args:
+        is_copy: whether it is `np.array` of a list, which gives contiguous memory.
+    """
+    if options or not isinstance(arrays, (list, tuple)) or not isinstance(axis, int):
+        return None
+    waiting = [each for each in arrays if type(each) is LazyArray and each.may_be_noted]
+    if not waiting or not all(isinstance(each, np.ndarray) for each in arrays):
+        return None
+    first = waiting[0]
+    dtype, lead, shapes = first.dtype, first.lead, [each.shape for each in arrays]
+    if any(each.lead != lead for each in waiting) or any(each.dtype != dtype for each in arrays):
+        return None
+
+    same = all(each is first for each in arrays)
+    found = _JOINS[function](lead, shapes, same, axis)
+    likes = [each.stand_in if type(each) is LazyArray else each for each in arrays]
+    if isinstance(found, Each):
+        stand_in = function(likes, axis)
+        stand_in = np.ascontiguousarray(stand_in) if is_copy else stand_in
+        return first.then(stand_in, *found.step)  # type: ignore[misc]
+    if not isinstance(found, Join):
+        return None
+    strides = function([small(each) for each in likes], axis).strides
+    order = range(len(strides))[::-1] if is_copy else strides
+    stand_in = new_stand_in(found.shape, dense(found.shape, order), dtype)
+    return new_arrays(
+        [row for each in arrays for row in _rows_of(each, lead)], stand_in, found.lead
+    )
+
+
+def _rows_of(array: Any, lead: Ints) -> list[Any]:
+    """The pictures of any array, which whoever gets them may change."""
+    if type(array) is LazyArray and array.waits:
+        return array.copied_rows()
+    true = true_args(array)
+    sides = sides_of(range(true.ndim), lead)
+    in_order = true.transpose(*lead, *sides).copy()
+    return list(in_order.reshape(-1, *[true.shape[dim] for dim in sides]))
+
+
+_JOINS = {np.stack: stack, np.concatenate: concatenate}
+
+
+# Between arrays, pictures and tensors: what the libraries' own functions become
+
+
+def _array_of(copies: bool) -> Callable[..., Any]:
+    """`np.array` or `np.asarray`."""
+
+    def call(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        value = args[0] if args else None
+        plain = len(args) < 3 and not set(options) - {"dtype", "copy"}
+        if not plain or options.get("copy") is False:
+            return original(*args, **options)
+        made: Any
+        if type(value) is LazyArray and value.may_be_noted:
+            made = value
+        elif type(value) is list and value and all(type(each) is LazyArray for each in value):
+            made = _join(np.stack, value, is_copy=True)
+        else:
+            made = _array_of_picture(value, copies)
+        if made is None:
+            return _call(original, args, options, args[:1])
+        dtype = options.get("dtype", args[1] if len(args) > 1 else None)
+        if dtype is not None and np.dtype(dtype) != made.dtype:
+            return made.astype(dtype)
+        is_copied = made is value and (copies or options.get("copy"))
+        return made.copy("K") if is_copied else made  # type: ignore[union-attr]
+
+    return call
+
+
+def _array_of_picture(picture: Any, copies: bool) -> LazyArray | None:
+    if not isinstance(picture, PIL.Image.Image) or picture.mode not in PLAIN or not waits("array"):
+        return None
+    recipe = recipe_of(picture)
+    if recipe is None:
+        return None
+    shape = picture.size[::-1] + ((3,) if picture.mode == "RGB" else ())
+    step = "np.array" if copies else "np.asarray"
+    return new_array(recipe.then(step), shape, writeable=copies)
+
+
+def contiguous(original: Callable[..., Any], value: Any, *args: Any, **options: Any) -> Any:
+    """`np.ascontiguousarray`, and albumentations' function for it."""
+    if type(value) is not LazyArray or args or options or not value.may_be_noted:
+        return _call(original, (value, *args), options, (value,))
+    return value if value.stand_in.flags.c_contiguous else value._do("ascontiguousarray")
+
+
+def _as_tensor(
+    original: Callable[..., Any], value: Any, dtype: Any = None, device: Any = None
+) -> Any:
+    """`torch.from_numpy` and `torch.as_tensor`, which share memory if the dtype is the same."""
+    given = {
+        name: each for name, each in [("dtype", dtype), ("device", device)] if each is not None
+    }
+    is_here = device is None or torch.device(device).type == "cpu"
+    if type(value) is not LazyArray or not value.may_be_noted or not waits("tensor") or not is_here:
+        return original(true_args(value), **given)
+    own = _dtype_of(value.dtype)
+    if own is None or min(value.strides, default=0) < 0:
+        return original(value.true(), **given)  # which complains
+
+    shape, _, strides = value.form
+    like = torch.empty_strided(shape, strides, dtype=own, device="meta")
+    view = View(("torch.from_numpy",), value.lead, each=("torch.from_numpy",))
+    tensor = wrap(LazyTensor(value.cell, like, value.lead, (*value.path, view)))
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def _tensor_of(original: Callable[..., Any], value: Any, **options: Any) -> Any:
+    """`torch.tensor`, which copies."""
+    if type(value) is not LazyArray:
+        return original(true_args(value), **options)
+    own = _dtype_of(value.dtype)
+    plain = not set(options) - {"dtype"} and own is not None and min(value.strides, default=0) >= 0
+    if not plain or not value.may_be_noted or not waits("tensor"):
+        return original(value.true(), **options)
+    dtype = options.get("dtype") or own
+    strides = dense(value.shape, value.strides)
+    like = torch.empty_strided(value.shape, strides, dtype=dtype, device="meta")
+    return new_tensors(value.rows_after("torch.tensor", dtype), like, value.lead)
+
+
+@lru_cache
+def _dtype_of(dtype: np.dtype) -> torch.dtype | None:
+    """PyTorch's; None: it has none."""
+    try:
+        return torch_dtype(dtype)
+    except TypeError:
+        return None
+
+
+def _convert(original: Callable[..., Any], value: Any) -> Any:
+    """`default_convert`, of a DataLoader without batches."""
+    return torch.as_tensor(value) if type(value) is LazyArray else original(value)
+
+
+def from_array(original: Callable[..., Any], value: Any, mode: Any = None) -> Any:
+    """`Image.fromarray`; of one channel the picture would share the array's memory."""
+    lazy = type(value) is LazyArray and value.may_be_noted and not value.lead
+    if lazy and value.shape[2:] == (3,) and value.dtype == np.uint8 and waits("picture"):
+        (recipe,) = value.rows
+        if mode in (None, "RGB") and isinstance(recipe, Recipe):
+            return new_picture(recipe.then("PIL.fromarray"), value.shape[1::-1], "RGB")
+    return original(true_args(value), mode)
+
+
+replace("numpy", "array", _array_of(True))
+replace("numpy", "asarray", _array_of(False))
+replace("numpy", "ascontiguousarray", contiguous)
+replace("torch", "from_numpy", _as_tensor)
+replace("torch", "as_tensor", _as_tensor)
+replace("torch", "tensor", _tensor_of)
+replace("torch.utils.data._utils.collate", "default_convert", _convert)

@@ -1,0 +1,355 @@
+"""Is what a program makes with pictures that wait what it would have made without? A forked copy of
+the process makes it truly, and says.
+
+What these modules do not know of a program is mostly there from its first sample on, such as an
+`except` that swallows an error which the program alone would not have had. The copy runs while this
+process waits, and changes nothing in it: not its memory, and where it reads from a file that both
+have open, the position in that file is set back.
+"""
+
+import dataclasses
+import gc
+import hashlib
+import os
+import pickle
+import random
+import select
+import signal
+import socket
+import stat
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+
+from dali_pipes.adapters.lazy.found import Found
+from dali_pipes.adapters.lazy.state import PROCESS, eager, waits
+
+SECONDS = 30.0  # for a copy: it hangs if the program needs a thread that a fork does not have
+_DEEPEST = 8
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), np.generic)
+_OPAQUE = (type, FunctionType, ModuleType)
+Print = tuple[Any, ...]  # place, class, type, and a digest of the values
+
+
+def prints(value: Any, path: str = "", depth: int = 0) -> Iterator[Print]:
+    """Place, class, type and a digest of all that is in a sample or batch."""
+    kind = type(value).__name__
+    if isinstance(value, PIL.Image.Image):
+        yield path, kind, (value.mode, value.size, value.format), _digest(value.tobytes())
+    elif isinstance(value, torch.Tensor):
+        about = str(value.dtype), tuple(value.shape), value.requires_grad
+        plain = value.detach().cpu().as_subclass(torch.Tensor).contiguous().reshape(-1)
+        flat = plain.view(torch.uint8) if plain.numel() else plain
+        yield path, kind, about, _digest(flat.numpy().tobytes())
+    elif isinstance(value, np.ndarray):
+        data = repr(value).encode() if value.dtype.hasobject else value.tobytes()
+        yield path, kind, (str(value.dtype), value.shape), _digest(data)
+    elif isinstance(value, _PLAIN):
+        yield path, kind, None, repr(value)
+    elif depth == _DEEPEST or isinstance(value, _OPAQUE):
+        yield path, kind, None, None
+
+    elif isinstance(value, Mapping):
+        yield path, kind, tuple(map(str, value)), None
+        for key in value:
+            yield from prints(value[key], f"{path}[{key!r}]", depth + 1)
+    elif isinstance(value, (list, tuple)):
+        yield path, kind, len(value), None
+        for at, each in enumerate(value):
+            yield from prints(each, f"{path}[{at}]", depth + 1)
+    elif dataclasses.is_dataclass(value) or hasattr(value, "__dict__"):
+        yield path, kind, None, None
+        for name, each in vars(value).items():
+            yield from prints(each, f"{path}.{name}", depth + 1)
+    else:
+        yield path, kind, None, None
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def difference(expected: list[Print], found: list[Print]) -> str | None:
+    """How two differ, in words; None: they do not."""
+    for one, other in zip(expected, found, strict=False):
+        if one != other:
+            place = other[0] or "it"
+            if one[:3] == other[:3]:
+                return f"{place} has other values"
+            return f"{place} is {_words(other)} instead of {_words(one)}"
+    if len(expected) != len(found):
+        return f"it has {len(found)} parts instead of {len(expected)}"
+    return None
+
+
+def _words(seen: Print) -> str:
+    _, kind, about, _ = seen
+    return kind if about is None else f"{kind} of {about}"
+
+
+class NotTheSame(Exception):
+    """A sample or a batch is another one if its pictures wait."""
+
+
+class Unknown(Exception):
+    """A copy of the process has not said what it made."""
+
+
+class Checks:
+    """Which samples of a process are made twice and compared: the first, the tenth and so on.
+
+    Attributes:
+        count, seconds: how many were, and what it took.
+        said: what the user should know of it.
+    """
+
+    def __init__(self, is_active: bool):
+        self._is_active, self._made, self._next = is_active, 0, 1
+        self._has_first = False
+        self._connections: set[int] = set()
+        self.count, self.seconds, self.said = 0, 0.0, list[str]()
+
+    def begin(self) -> None:
+        """In a worker, before the program does anything there."""
+        self._connections = find_connections()
+
+    def call(self, make: Callable[[], Any]) -> Any:
+        """What a function makes; now and then with true pictures, and compared.
+
+        Raises:
+            NotTheSame: without waiting it makes something else.
+        """
+        self._made += 1
+        if self._made < self._next:
+            return make()
+        self._next *= 10
+        comparison = self.start(make, is_first=self._made == 1)
+        return self.finish(comparison, make) if comparison else make()
+
+    def call_first(self, make: Callable[[], Any], make_true: Callable[[], Any]) -> Any:
+        """The same of what is compared only when it comes first."""
+        comparison = None if self._has_first else self.start(make_true)
+        self._has_first = True
+        return self.finish(comparison, make) if comparison else make()
+
+    def start(self, make_true: Callable[[], Any], is_first: bool = True) -> "Comparison | None":
+        """The first half of a comparison; None: nothing is compared here.
+
+        Args:
+            make_true: makes something in a copy of the process, where nothing waits.
+            is_first: whether the program is new, so that it may turn out to be one that makes
+                something else each time.
+        """
+        if not self._is_active or not any(map(waits, ("picture", "tensor", "array"))):
+            return None
+        if find_connections() - self._connections:
+            self._end("the program has network connections, which a copy would disturb")
+            return None
+        try:
+            return Comparison(make_true, 2 if is_first else 1)
+        except (OSError, AttributeError, Unknown) as error:  # a platform without fork, for one
+            self._end(str(error))
+            return None
+
+    def finish(self, comparison: "Comparison", make: Callable[[], Any]) -> Any:
+        """The second half: what a function makes, with true pictures.
+
+        Raises:
+            NotTheSame: the copy has made something else.
+        """
+        try:
+            made = make()
+            looks = PROCESS.seen.copy()
+            made = Found(made).true()
+            PROCESS.seen = looks  # the program has not looked at these
+            if PROCESS.failed is None and (remark := comparison.refuse_difference(made)):
+                self._end(remark)
+        except Unknown as error:
+            self._end(str(error))
+        finally:
+            comparison.close()
+        self.count, self.seconds = self.count + 1, self.seconds + comparison.seconds
+        return made
+
+    def _end(self, why: str) -> None:
+        self._is_active = False
+        self.said.append(f"samples are not compared with true ones here: {why}")
+
+
+class Comparison:
+    """Copies of this process, forked when it is made. The first makes something truly at once; a
+    second one waits, and does so only if what is made here differs.
+
+    Attributes:
+        seconds: what it took.
+
+    Raises:
+        Unknown: the first has not said what it made.
+    """
+
+    def __init__(self, make: Callable[[], Any], copies: int):
+        start = time.perf_counter()
+        self._copies: list[_Copy] = []
+        try:
+            # all are forked before the first one can change anything outside
+            for _ in range(copies):
+                self._copies.append(_Copy(make))
+            self.expected = self._copies.pop(0).result()
+        except BaseException:
+            self.close()
+            raise
+        self.seconds = time.perf_counter() - start
+
+    def refuse_difference(self, value: Any) -> str | None:
+        """What there is to say of a program whose samples cannot be compared bit by bit, since it
+        draws numbers that no generator known here gives; None: nothing.
+
+        Args:
+            value: what was made here, with true pictures.
+
+        Raises:
+            NotTheSame: it is another one than a copy made.
+        """
+        found = list(prints(value))
+        differs = _difference(self.expected, found)
+        if differs is None:
+            return None
+
+        again = self._copies[0].result() if self._copies else self.expected
+        if _difference(self.expected, again) is None or isinstance(self.expected, str):
+            raise NotTheSame(differs)
+        # two true ones differ, too: so only what the program has not drawn can be compared
+        bare = [[each[:3] for each in some] for some in (self.expected, again, found)]
+        if bare[0] == bare[1] != bare[2]:
+            raise NotTheSame(differs)
+        return "it draws numbers of which this loader does not know, so only types were compared"
+
+    def close(self) -> None:
+        for copy in self._copies:
+            copy.close()
+
+
+def _difference(expected: Any, found: Any) -> str | None:
+    """The same of what copies say, which is text where the program raised an error."""
+    if isinstance(expected, str) or isinstance(found, str):
+        return None if expected == found else f"without waiting it is {expected}"
+    return difference(expected, found)
+
+
+class _Copy:
+    """A copy of this process, which makes something truly when its result is asked for."""
+
+    def __init__(self, make: Callable[[], Any]):
+        self._go, go = os.pipe()[::-1]
+        self._answer, answer = os.pipe()
+        has_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        state = random.getstate()  # which a fork draws anew
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the process has threads
+            self._process = os.fork()
+        if self._process:
+            os.close(go)
+            os.close(answer)
+            return
+
+        try:
+            os.close(self._go)
+            if os.read(go, 1):
+                random.setstate(state)
+                _say(answer, make, has_gpu)
+        finally:
+            os._exit(0)
+
+    def result(self) -> Any:
+        """The prints of what it made, or the name of the program's error."""
+        places = dict(_positions())
+        try:
+            os.write(self._go, b"1")
+            parts = list(self._read())
+        finally:
+            self.close()
+            for descriptor, place in _positions():
+                if places.get(descriptor, place) != place:
+                    os.lseek(descriptor, places[descriptor], os.SEEK_SET)
+        if not parts:
+            raise Unknown("a copy of the process crashed")
+        found = pickle.loads(b"".join(parts))
+        if found is None:
+            raise Unknown("a copy of a process that uses a GPU cannot use it")
+        return found
+
+    def _read(self) -> Iterator[bytes]:
+        end = time.monotonic() + SECONDS
+        while select.select([self._answer], [], [], max(end - time.monotonic(), 0))[0]:
+            part = os.read(self._answer, 2**20)
+            if not part:
+                return
+            yield part
+        raise Unknown(f"a copy of the process did not end within {SECONDS:.0f} s")
+
+    def close(self) -> None:
+        if self._process:
+            process, self._process = self._process, 0
+            os.close(self._go)
+            os.close(self._answer)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            with suppress(ChildProcessError):  # the program may leave its children to the system
+                os.waitpid(process, 0)
+
+
+def _say(answer: int, make: Callable[[], Any], has_gpu: bool) -> None:
+    """What the copy does."""
+    gc.disable()  # what it would collect here belongs to the process
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    # threads of OpenMP and OpenCV do not come along, and would be waited for
+    torch.set_num_threads(1)
+    if "cv2" in sys.modules:
+        sys.modules["cv2"].setNumThreads(0)
+    with eager(), os.fdopen(answer, "wb") as file:
+        try:
+            found: Any = list(prints(make()))
+        except Exception as error:
+            # it may have tried to use the GPU, which a copy cannot
+            found = None if has_gpu else type(error).__name__
+        pickle.dump(found, file)
+
+
+# What a copy and this process have in common
+
+
+def _descriptors() -> Iterator[tuple[int, os.stat_result]]:
+    folder = Path("/proc/self/fd")
+    for each in list((folder if folder.is_dir() else Path("/dev/fd")).iterdir()):
+        with suppress(OSError):  # such as that of the folder itself
+            yield int(each.name), os.fstat(int(each.name))
+
+
+def _positions() -> Iterator[tuple[int, int]]:
+    """Where each regular file that is open is read from."""
+    for descriptor, found in _descriptors():
+        if stat.S_ISREG(found.st_mode):
+            with suppress(OSError):
+                yield descriptor, os.lseek(descriptor, 0, os.SEEK_CUR)
+
+
+def find_connections() -> set[int]:
+    """The network connections of this process, by inode. A copy that used one would disturb it."""
+    found = set()
+    for descriptor, about in _descriptors():
+        if stat.S_ISSOCK(about.st_mode):
+            with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6):
+                    found.add(about.st_ino)
+    return found

@@ -1,0 +1,386 @@
+"""Makes the pictures of batches, a few batches ahead: `Executor(config, device, batch_size)`.
+
+    works ──▶ rows of each kind ──▶ a line: a backend, and the planned batches in it ─┐
+                  └ what the plan has no place for ──▶ made as noted, in threads ─────┴──▶ cells
+
+A file that a backend cannot decode ends its stream. Then the pictures of that batch are made as
+noted. That finds the file, and raises what the program's own decoder raises; the line gets a new
+backend, and goes on with the next batch.
+"""
+
+import itertools
+import logging
+from collections import Counter, deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dali_pipes.adapters.lazy.cells import Cell
+from dali_pipes.adapters.lazy.compiler.batches import Kind, as_noted, kind_of
+from dali_pipes.adapters.lazy.compiler.lines import Item, Lines, Pairs, Part
+from dali_pipes.adapters.lazy.compiler.row import Row, read, read_front
+from dali_pipes.adapters.lazy.recipes import Recipe, Source
+from dali_pipes.adapters.lazy.state import eager
+from dali_pipes.adapters.lazy.steps.step import STEPS, NoPlace
+from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.pixels.pool import _one_core_each
+from dali_pipes.backends.registry import load_backend
+from dali_pipes.errors import ConfigError
+from dali_pipes.system.cpus import available_cpus
+
+log = logging.getLogger(__name__)
+
+_MOST_THREADS = 16
+_MOST_KEPT_AWAY = 4096  # sources
+_LATER = object()  # what a thread returns of a picture that it must not make
+
+
+@dataclass(eq=False)
+class Work:
+    """A batch whose pictures wait.
+
+    Attributes:
+        cells: what is to be made.
+        parcel: whatever else belongs to the batch.
+        error: why that failed, when it comes back; None: the cells are filled.
+        parts: what backends make.
+        items: what is made as noted.
+    """
+
+    cells: list[Cell]
+    parcel: Any = None
+    error: Exception | None = None
+    parts: list[Part] = field(default_factory=list, repr=False)
+    items: list[Item] = field(default_factory=list, repr=False)
+
+
+class Executor:
+    """Fills the cells of works.
+
+    Args:
+        config: the options of the backend; None: everything is made as noted.
+        device: where tensors arrive. Arrays stay on the CPU.
+        batch_size: pictures of a usual batch.
+        ahead: how many works may be read before they are needed.
+
+    Attributes:
+        count: how many pictures backends made.
+        left: how many they did not make, or not to the end, by reason.
+    """
+
+    def __init__(
+        self,
+        config: LoaderConfig | None,
+        device: torch.device,
+        batch_size: int,
+        ahead: int = 8,
+    ):
+        self.device, self.ahead, self.count = device, ahead, 0
+        self.left: Counter[str] = Counter()
+        self._lines: Lines | None = None
+        if config is not None:
+            load_backend(config)  # which raises if a package is missing
+            self._lines = Lines(config.on_cores(), device, batch_size, self._read)
+        self._pool: ThreadPoolExecutor | None = None
+        self._kept_away: set[Source] = set()  # what a backend could not decode
+        self._suspects: list[Item] = []  # one of these a backend could not decode
+        self._works: Iterator[Work] = iter(())
+        self._reading: deque[Work] = deque()  # in order; the first one is needed now
+        self._error: Exception | None = None
+        self._number = 0
+
+    def run(self, works: Iterator[Work]) -> Iterator[Work]:
+        """The works in order, each with its cells filled, or with an error.
+
+        What `works` itself raises is raised after all works that came before.
+        """
+        self._works, self._error = works, None
+        try:
+            while self._reading or self._read():
+                work = self._reading[0]
+                self._complete(work)
+                for following in list(self._reading)[1:2]:
+                    # what a backend leaves is done in threads, while the program trains
+                    self._make_parts(following, only_with_rest=True)
+                self._reading.popleft()
+                yield work
+            if self._error:
+                raise self._error
+        finally:
+            self._abandon()
+
+    def refuse(self, kind: Kind, why: str) -> None:
+        """Has all pictures of a kind made as noted from the next work on."""
+        if self._lines:
+            self._lines.refuse(kind, why)
+
+    def describe(self) -> list[str]:
+        """A text for each backend, with what it made."""
+        return self._lines.describe() if self._lines else []
+
+    def close(self) -> None:
+        """Ends all backends and threads; harmless when called twice."""
+        self._abandon()
+        if self._lines:
+            self._lines.close()
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool = None
+
+    def _abandon(self) -> None:
+        """Forgets what nobody waits for any more."""
+        for work in self._reading:
+            for item in work.items:
+                if item.future:
+                    item.future.cancel()
+        self._reading.clear()
+        if self._lines:
+            self._lines.forget()
+
+    # reading
+
+    def _read(self) -> bool:
+        """Reads and plans one work more; False: there is none, or enough are read."""
+        if self._error or len(self._reading) > self.ahead:
+            return False
+        try:
+            work = next(self._works, None)
+        except Exception as error:
+            # works before it come first; and a backend that asks has nothing to do with it
+            self._error = error
+            return False
+        if work is None:
+            return False
+        self._number += 1
+        self._reading.append(work)
+        try:
+            self._plan(work)
+        except OSError as error:
+            work.error = error
+        return True
+
+    def _plan(self, work: Work) -> None:
+        """Gives each picture to a line, or has it made as noted.
+
+        Raises:
+            OSError: a file has changed, or is gone.
+        """
+        items = [
+            Item(cell, place, recipe)
+            for cell in work.cells
+            for place, recipe in enumerate(cell.rows)
+            if isinstance(recipe, Recipe)
+        ]
+        for item in items:
+            item.recipe.source.check()
+
+        if self._lines:
+            items = self._place(work, items)
+        for item in items:
+            self.left[item.why or "there is no backend"] += 1
+            self._make_as_noted(work, item)
+
+    def _place(self, work: Work, items: list[Item]) -> list[Item]:
+        """Sends pictures to lines, where they can be made to the end or in front; returns those
+        that can not.
+        """
+        groups: dict[Kind, Pairs] = {}
+        others: list[Item] = []
+        for item in items:
+            if item.recipe.source in self._kept_away:
+                item.why = "a backend could not decode it"
+                others.append(item)
+                continue
+            row, item.why, item.front = read(item.recipe)
+            item.done = len(item.recipe.notes)
+            if row is None or not _sort(groups, item, row):
+                others.append(item)
+        self._send(work, groups, others)
+        if not others:
+            return []
+
+        items, others, groups = others, [], {}
+        for item in items:
+            item.done = item.front
+            if not item.front or not _sort(groups, item, read_front(item.recipe, item.front)):
+                others.append(item)
+        self._send(work, groups, others)
+        return others
+
+    def _send(self, work: Work, groups: dict[Kind, Pairs], others: list[Item]) -> None:
+        """Sends pictures to the lines of their kinds; adds those that have none to `others`."""
+        assert self._lines
+        for kind, pairs in groups.items():
+            parts, rest = self._lines.send(kind, pairs, self._number)
+            work.parts += parts
+            others += rest
+            self.count += len(pairs) - len(rest)
+            for part in parts:
+                self.left.update(f"from there on: {item.why}" for item in part.items if item.why)
+
+    # making
+
+    def _complete(self, work: Work) -> None:
+        """Fills the cells of a work, or says why that fails."""
+        self._make_parts(work)
+        futures = [item.future for item in _items_of(work) if item.future]
+        # meanwhile threads and backends get more to do
+        while not all(each.done() for each in futures) and self._read():
+            pass
+        if self._suspects:
+            self._keep_away(self._suspects)
+            self._suspects = []
+        if work.error is None:
+            try:
+                _fill(work, self.device)
+            except Exception as error:
+                work.error = error
+
+    def _make_parts(self, work: Work, only_with_rest: bool = False) -> None:
+        """Waits for what backends make, and has done as noted what they leave."""
+        for part in list(work.parts):
+            has_rest = any(map(_has_rest, part.items))
+            if part.images is not None or (only_with_rest and not has_rest):
+                continue
+            self._wait_for(part)
+            if part.images is not None and has_rest:
+                images = part.images.cpu()
+                for image, item in zip(images, part.items, strict=True):
+                    value = as_noted(image, part.line.kind)
+                    item.future = self._submit(item.recipe, value, item.done)
+
+    def _wait_for(self, part: Part) -> None:
+        """Returns when it is made; or else its pictures are made as noted."""
+        try:
+            part.line.wait_for(part)
+            return
+        except (ConfigError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            log.warning(
+                "%s on %s: %d pictures are made as noted, by the program's own libraries: %s",
+                type(self._lines.config).__name__ if self._lines else "",
+                self.device,
+                len(part.items),
+                _reason_of(error),
+            )
+
+        assert self._lines
+        failed = self._lines.recover(part)
+        for work in self._reading:
+            for each in [each for each in work.parts if each in failed]:
+                work.parts.remove(each)
+                for item in each.items:
+                    self.count -= 1
+                    self.left["a backend failed"] += 1
+                    self._make_as_noted(work, item)
+        self._suspects += part.items
+
+    def _keep_away(self, suspects: list[Item]) -> None:
+        """Keeps what a backend could not decode away from it: what cannot be made as noted either,
+        or all suspects.
+        """
+        bad = [item for item in suspects if item.future and item.future.exception()]
+        if len(self._kept_away) < _MOST_KEPT_AWAY:
+            self._kept_away.update(item.recipe.source for item in bad or suspects)
+
+    def _make_as_noted(self, work: Work, item: Item) -> None:
+        work.items.append(item)
+        item.done, item.future = 0, self._submit(item.recipe)
+
+    def _submit(self, recipe: Recipe, value: Any = None, done: int = 0) -> Future[Any]:
+        """Does the notes of a recipe in a thread: all, or those after the first `done` of them."""
+        if self._pool is None:
+            count = min(available_cpus(), _MOST_THREADS)
+            self._pool = ThreadPoolExecutor(count, "lazy_pictures")
+            _one_core_each(self._pool, count)
+        return self._pool.submit(_make, recipe, value, done)
+
+
+def _sort(groups: dict[Kind, Pairs], item: Item, row: Row) -> bool:
+    """Adds a picture to those of its kind; False: no backend makes such numbers."""
+    try:
+        kind = kind_of(row)
+    except NoPlace as error:
+        item.why = str(error)
+        return False
+    groups.setdefault(kind, []).append((item, row))
+    return True
+
+
+def _reason_of(error: Exception) -> str:
+    """The line of an error that says most: DALI ends one by saying what cannot be used any more."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.startswith("Current pipeline")]
+    return f"{type(error).__name__}: {said[-1] if said else ''}"
+
+
+def _items_of(work: Work) -> Iterator[Item]:
+    yield from work.items
+    for part in work.parts:
+        yield from part.items
+
+
+def _has_rest(item: Item) -> bool:
+    return item.done < len(item.recipe.notes)
+
+
+def _make(recipe: Recipe, value: Any, done: int) -> Any:
+    # PyTorch's default dtype belongs to the process: to change it here would change it there
+    if torch.get_default_dtype() != torch.float32:
+        return _LATER
+    return _make_here(recipe, value, done)
+
+
+def _make_here(recipe: Recipe, value: Any, done: int) -> Any:
+    if not done:
+        return recipe.make()
+    with eager():
+        for name, args, options in recipe.notes[done:]:
+            value = STEPS[name].make(value, *args, **options)
+    return value
+
+
+def _fill(work: Work, device: torch.device) -> None:
+    """Puts what was made into the cells.
+
+    Raises:
+        Exception: a picture cannot be made, or its file has changed meanwhile.
+    """
+    for item in work.items:
+        _keep(item, _result_of(item), device)
+    for part in work.parts:
+        assert part.images is not None
+        first = 0
+        for _, group in itertools.groupby(part.items, lambda item: id(item.cell)):
+            items = list(group)
+            images, first = part.images[first : first + len(items)], first + len(items)
+            cell = items[0].cell
+            if len(items) == len(cell.rows) and not any(map(_has_rest, items)):
+                is_array = part.line.kind.form == "array"
+                cell.fill(cell.join(images.cpu().numpy() if is_array else images))
+                continue
+            for item, image in zip(items, images, strict=True):
+                value = _result_of(item) if item.future else as_noted(image, part.line.kind)
+                _keep(item, value, device)
+
+    for item in _items_of(work):
+        item.recipe.source.check()
+    for cell in work.cells:
+        cell.make()
+
+
+def _result_of(item: Item) -> Any:
+    """What is made as noted, once it is."""
+    assert item.future
+    made = item.future.result()
+    return _make_here(item.recipe, None, 0) if made is _LATER else made
+
+
+def _keep(item: Item, value: Any, device: torch.device) -> None:
+    if isinstance(value, torch.Tensor):
+        value = value.to(device)
+    item.cell.rows[item.place] = value

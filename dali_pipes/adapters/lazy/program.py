@@ -1,0 +1,499 @@
+"""The program's data set and collate function in a worker, and the net below them.
+
+    Ask ──▶ the program's samples ──▶ its collate function ──▶ Parcel
+
+Both run as they are, while pictures wait. What fails is done once more with true pictures, from the
+same random state. So an error is the program's own, or none; and if there is none, this kind of
+waiting ends, in all workers. Some samples are made twice and compared (compared.py).
+
+A collate function that looks at pixels is left to the training process, where the pictures of a
+batch are made together.
+"""
+
+import copy
+import dis
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from multiprocessing.reduction import ForkingPickler
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from dali_pipes.adapters.lazy.arrays import LazyArray
+from dali_pipes.adapters.lazy.compared import Checks, NotTheSame
+from dali_pipes.adapters.lazy.dry_run import draw_as
+from dali_pipes.adapters.lazy.found import Found, true_pictures
+from dali_pipes.adapters.lazy.order import Ask
+from dali_pipes.adapters.lazy.patching import patch_for_good
+from dali_pipes.adapters.lazy.random_numbers import Numbers, States, own_numbers
+from dali_pipes.adapters.lazy.recipes import Source
+from dali_pipes.adapters.lazy.state import PROCESS, Look, eager, sending
+
+Call = Callable[[Callable[[], Any], list[Any]], Any]
+
+# What does not wait any more, and what is said of it. Which kind a program does not get along with
+# is not known, so with each failure it is the next of these.
+_GIVEN_UP: tuple[tuple[set[str], str], ...] = (
+    (set(), ""),
+    ({"array"}, "no array waits"),
+    ({"tensor"}, "no tensor waits"),
+    ({"array", "tensor"}, "no array and no tensor waits"),
+    ({"array", "tensor", "picture"}, "nothing waits"),
+)
+_ALL = len(_GIVEN_UP) - 1
+
+default_collate_fn_map[LazyArray] = lambda batch, *, collate_fn_map=None: torch.stack(
+    [torch.as_tensor(each) for each in batch]
+)
+
+
+@dataclass
+class Told:
+    """What a worker has to say since it last said something.
+
+    Attributes:
+        opened: how many pictures were opened that wait.
+        seen: where pixels were made because the program looked at them: how often, and the seconds
+            of CPU that it took.
+        compared: how many samples and batches were made twice, and the seconds that it took.
+        again: how many batches were made once more, since a file could not be read.
+        said: what the user should know, in words.
+        bad: index, file and error of each sample in whose place another one came.
+    """
+
+    opened: int = 0
+    seen: Counter[Look] = field(default_factory=Counter)
+    seconds: dict[Look, float] = field(default_factory=dict)
+    compared: int = 0
+    compared_seconds: float = 0.0
+    again: int = 0
+    said: list[str] = field(default_factory=list)
+    bad: list[tuple[Any, str, str]] = field(default_factory=list)
+
+
+@dataclass
+class Parcel:
+    """What a worker sends for a batch.
+
+    Attributes:
+        batch: what the program made; without `is_collated` the samples for its collate function.
+        count: how many samples it has.
+        ask: which samples were wanted; None: the next ones of a stream.
+        key: by which the collate function's random numbers are seeded; None: they are not.
+        before: the state of the random numbers before the samples, if no seed decides it.
+        before_collate: the same before the collate function, if it did not run here.
+        error: of a picture that could not be made: the training process is to ask once more.
+    """
+
+    batch: Any
+    count: int
+    ask: Ask | None
+    told: Told
+    is_collated: bool = True
+    key: tuple[Any, ...] | None = None
+    before: States | None = None
+    before_collate: States | None = None
+    error: Exception | None = None
+
+
+class Packed:
+    """A parcel on its way. It is pickled before the program goes on, which may change what is in
+    it, and unpickled as it arrives, since a worker that ends takes shared memory along.
+
+    Args:
+        copies: whether all is copied; otherwise tensors are in shared memory from now on.
+    """
+
+    def __init__(self, parcel: Parcel, copies: bool):
+        with sending():
+            dump = pickle.dumps if copies else ForkingPickler.dumps
+            self._data = bytes(dump(vars(parcel)))
+
+    def __reduce__(self) -> Any:
+        return _unpack, (self._data,)
+
+
+def _unpack(data: bytes) -> Parcel:
+    return Parcel(**pickle.loads(data))
+
+
+class Program(Dataset[Any]):
+    """The program's data set, collate function and worker_init_fn.
+
+    Args:
+        check: whether some samples are made twice and compared.
+        substitutes: whether another sample takes the place of one that cannot be made.
+
+    Attributes:
+        told: what there is to say with the next parcel.
+    """
+
+    def __init__(self, loader: DataLoader[Any], seed: int | None, check: bool, substitutes: bool):
+        self.dataset, self.collate_fn = loader.dataset, loader.collate_fn
+        self._init_fn = loader.worker_init_fn
+        self.is_batched = loader.batch_sampler is not None or loader.batch_size is not None
+        self.seed, self.substitutes = seed, substitutes
+        # of all workers: the place in `_GIVEN_UP`, and whether collating is left
+        self._flags = torch.zeros(2, dtype=torch.uint8)
+        if loader.num_workers:
+            self._flags.share_memory_()  # type: ignore[no-untyped-call]
+
+        self._stage = 0
+        self.told, self.checks = Told(), Checks(check)
+        self.numbers: Numbers | None = None
+        # of the batch that is being made
+        self._ask: Ask | None = None
+        self._before: States | None = None
+        self.key_of_collate: tuple[Any, ...] | None = None
+        self._already_said: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a worker that does not inherit them finds them again in its own data set
+        return vars(self) | {"numbers": None}
+
+    def start(self, worker: int) -> None:
+        """The `worker_init_fn`."""
+        PROCESS.waits = True
+        patch_for_good()
+        vars(get_worker_info())["dataset"] = self.dataset  # which the program may change here
+        self.checks.begin()
+        if self._init_fn:
+            self._init_fn(worker)
+
+    def begin(self) -> Numbers:
+        """Before a batch: reads what other workers have given up, and returns the generators, which
+        the program may have made only now.
+        """
+        self._stage = int(self._flags[0])
+        PROCESS.off, PROCESS.failed = _GIVEN_UP[self._stage][0], None
+        if self.numbers is None:
+            roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
+            self.numbers = Numbers(self.seed is not None, **roots)
+        return self.numbers
+
+    # samples
+
+    def __getitem__(self, ask: Ask) -> Any:
+        return self._make(ask)[0]
+
+    def __getitems__(self, ask: Ask) -> list[Any]:
+        return self._make(ask)
+
+    def _make(self, ask: Ask) -> list[Any]:
+        """These samples, whose pictures wait; if that fails, their pictures do not."""
+        numbers, self._ask = self.begin(), ask
+        before = numbers.states() if self.seed is None else None
+        self._before = before[0] if before else None
+        if self.seed is not None:
+            self.key_of_collate = self.seed, "collate", ask.epoch, ask.first
+        try:
+            made = self._samples(ask, lambda make, _: self.checks.call(make))
+            if PROCESS.failed is None:
+                return made
+            error: BaseException = PROCESS.failed
+        except Exception as raised:
+            error = PROCESS.failed or raised
+
+        # all samples of the batch: to keep the state before each of them would cost 55 µs
+        PROCESS.failed = None
+        if before is not None:
+            numbers.restore(before)
+        with eager():
+            made = self._true_samples(ask)
+        self.give_up(f"sample {short(ask.indices)}", error)
+        return made
+
+    def _samples(self, ask: Ask, call: Call) -> list[Any]:
+        """The samples, each with numbers that are seeded by its place.
+
+        Args:
+            call: calls a function that makes some of them, which it gets as well.
+        """
+        if together := self._together:
+            self.seed_for("sample", ask.epoch, ask.first)
+            return list(call(partial(together, ask.indices), ask.indices))
+        made = []
+        for place, index in zip(ask.places, ask.indices, strict=True):
+            self.seed_for("sample", ask.epoch, place)
+            made.append(call(partial(self.dataset.__getitem__, index), [index]))
+        return made
+
+    @property
+    def _together(self) -> Callable[[list[Any]], Any] | None:
+        """The function of a data set that makes all samples of a batch at once."""
+        return getattr(self.dataset, "__getitems__", None) if self.is_batched else None
+
+    @property
+    def makes_together(self) -> bool:
+        return self._together is not None
+
+    def _true_samples(self, ask: Ask) -> list[Any]:
+        """The samples with true pictures. One that cannot be made raises the program's own error,
+        or another one of its batch takes its place.
+        """
+        if not self.substitutes:
+            return self._samples(ask, _named)
+        if self._together:
+            try:
+                return self._samples(ask, _named)
+            except Exception:
+                pass  # one by one, it is seen which sample it was
+
+        samples, failures = list[Any](), dict[int, Exception]()
+        for at, (place, index) in enumerate(zip(ask.places, ask.indices, strict=True)):
+            self.seed_for("sample", ask.epoch, place)
+            make = partial(self.dataset.__getitem__, index)
+            if together := self._together:
+                make = partial(_first_of, together, index)
+            try:
+                samples.append(_named(make, [index]))
+            except Exception as failure:
+                failures[at] = failure
+                samples.append(None)
+                text = f"{type(failure).__name__}: {failure}"
+                self.told.bad.append((index, file_of(failure), text))
+        good = [at for at in range(len(samples)) if at not in failures]
+        for at, error in failures.items():
+            if not good:
+                raise error
+            samples[at] = copy.deepcopy(samples[good[at % len(good)]])
+        return samples
+
+    def make_again(self, ask: Ask, before: States | None) -> Any:
+        """The same batch with true pictures, in the training process."""
+        with own_numbers(), eager():
+            numbers = self.begin()
+            kept = numbers.states()
+            try:
+                if before is not None:
+                    numbers.restore((before, kept[1]))
+                samples = self._true_samples(ask)
+                if self.seed is not None:
+                    numbers.seed(self.seed, "collate", ask.epoch, ask.first)
+                return self.collate_fn(samples if self.is_batched else samples[0])
+            finally:
+                numbers.restore(kept)
+
+    def seed_for(self, what: str, *places: Any) -> None:
+        if self.seed is not None and self.numbers is not None:
+            self.numbers.seed(self.seed, what, *places)
+
+    # what waits
+
+    def give_up(self, what: str, error: BaseException) -> None:
+        """Notes that something has gone well with true pictures, which failed while they waited."""
+        if is_of_a_file(error):  # it says nothing of waiting
+            self.told.again += 1
+            return
+        if isinstance(error, NotTheSame):
+            self._flags[0] = _ALL
+        elif self._flags[0] == self._stage < _ALL:  # no other worker has given it up meanwhile
+            self._flags[0] = self._stage + 1
+        self.say(
+            f"{what}: {type(error).__name__}: {error}; with true pictures all is well, so from now "
+            f"on {_GIVEN_UP[int(self._flags[0])][1]}"
+        )
+
+    def give_up_all(self) -> None:
+        """Lets nothing wait."""
+        self._flags[0] = _ALL
+
+    def say(self, text: str) -> None:
+        """Something that is said once."""
+        if text not in self._already_said:
+            self._already_said.add(text)
+            self.told.said.append(text)
+
+    # batches
+
+    @property
+    def is_late(self) -> bool:
+        """Whether collating is left to the training process."""
+        return bool(self._flags[1])
+
+    def leave_collating(self) -> None:
+        self._flags[1] = 1
+
+    def collate(self, samples: Any) -> Any:
+        """The `collate_fn`: makes a parcel of a batch."""
+        numbers = self.begin()
+        if self.is_late and self.is_batched and (late := self._left(samples)) is not None:
+            return self._packed(late)
+
+        before = numbers.states() if self.key_of_collate is None else None
+        self._seed_collate()
+        try:
+            batch = self._collate_waiting(samples)
+            if PROCESS.failed is None:
+                return self._packed(self._parcel(batch, samples))
+            error: BaseException = PROCESS.failed
+        except Exception as raised:
+            error = PROCESS.failed or raised
+
+        PROCESS.failed = None
+        if before is not None:
+            numbers.restore(before)
+        self._seed_collate()
+        try:
+            with eager():
+                batch = self.collate_fn(Found(samples).true())
+        except Exception as again:
+            if PROCESS.failed is None or self._ask is None:
+                raise
+            # a picture that cannot be made: its sample has to be asked for once more
+            parcel = self._parcel(None, samples)
+            parcel.error = again
+            return self._packed(parcel)
+        self.give_up("collate_fn", error)
+        return self._packed(self._parcel(batch, samples))
+
+    def _seed_collate(self) -> None:
+        if self.key_of_collate is not None and self.numbers is not None:
+            self.numbers.seed(*self.key_of_collate)
+
+    def _left(self, samples: Any) -> Parcel | None:
+        """A parcel of samples that the training process collates, with the random numbers that this
+        process would have given it; None: these are not known.
+        """
+        assert self.numbers is not None
+        before = None
+        if self.seed is None and get_worker_info() is not None:
+            states = self.numbers.states()
+            before = states[0]
+            if not draw_as(self.collate_fn, samples):
+                self.numbers.restore(states)
+                self.say(
+                    "collate_fn looks at pixels, and which random numbers it draws may depend on "
+                    "them; so it runs in the workers, with true pictures; with seed= it would not"
+                )
+                return None
+        # pictures of Pillow's are made here, by many workers at once
+        parcel = self._parcel(true_pictures(samples), samples)
+        parcel.is_collated, parcel.before_collate = False, before
+        return parcel
+
+    def _collate_waiting(self, samples: Any) -> Any:
+        """What the program's function makes while pictures wait."""
+        state, looks = memory_of(self.collate_fn), PROCESS.seen.total()
+        make = partial(self.collate_fn, samples)
+        batch = self.checks.call_first(make, lambda: self.collate_fn(Found(samples).true()))
+        if self.is_batched and not self.is_late and PROCESS.seen.total() > looks:
+            if state is not None and state == memory_of(self.collate_fn):
+                self.leave_collating()
+            else:
+                self.say(
+                    "collate_fn looks at pixels, and keeps something from batch to batch; so it "
+                    "runs in the workers, with true pictures"
+                )
+        return batch
+
+    def _parcel(self, batch: Any, samples: Any) -> Parcel:
+        told, self.told = self.told, Told()
+        told.opened, PROCESS.opened = PROCESS.opened, 0
+        told.seen.update(PROCESS.seen)
+        told.seconds = dict(PROCESS.seconds)
+        PROCESS.seen.clear()
+        PROCESS.seconds.clear()
+        told.compared, self.checks.count = self.checks.count, 0
+        told.compared_seconds, self.checks.seconds = self.checks.seconds, 0.0
+        told.said += self.checks.said
+        self.checks.said = []
+        ask, before, self._ask, self._before = self._ask, self._before, None, None
+        count = len(samples) if self.is_batched else 1
+        return Parcel(batch, count, ask, told, key=self.key_of_collate, before=before)
+
+    def _packed(self, parcel: Parcel) -> Any:
+        # in the training process nothing is made ahead, so the program has not changed anything
+        if get_worker_info() is None:
+            return parcel
+        return Packed(parcel, copies=not parcel.is_collated)
+
+
+def short(values: list[Any]) -> str:
+    """Indices in few words."""
+    return f"{values[0]!r} to {values[-1]!r}" if len(values) > 3 else str(list(values))[1:-1]
+
+
+def _first_of(together: Callable[[list[Any]], Any], index: Any) -> Any:
+    return together([index])[0]
+
+
+def _named(make: Callable[[], Any], indices: list[Any]) -> Any:
+    """Calls a function that makes samples; its error says which, and of which file."""
+    try:
+        return make()
+    except Exception as error:
+        file = file_of(error)
+        error.add_note(f"sample {short(indices)}" + (f", file {file}" if file else ""))
+        raise
+
+
+def memory_of(function: Any) -> bytes | None:
+    """What a collate function keeps from call to call; None: it keeps something that cannot be
+    read here. In the training process it would be kept for all workers together.
+    """
+    if isinstance(function, partial):
+        return memory_of(function.func)
+    if isinstance(function, FunctionType):
+        return _NOTHING if _keeps_nothing(function) else None
+    owner = function.__self__ if isinstance(function, MethodType) else function
+    if isinstance(owner, Dataset):  # which may be big, and does not change in a worker as a rule
+        return _NOTHING
+    try:
+        return pickle.dumps(vars(owner))
+    except Exception:
+        return None
+
+
+_NOTHING = b""
+
+
+@lru_cache
+def _keeps_nothing(function: FunctionType) -> bool:
+    """Whether it sets no variables outside."""
+    outside = function.__code__.co_freevars
+    return not any(
+        step.opname == "STORE_GLOBAL" or (step.opname == "STORE_DEREF" and step.argval in outside)
+        for step in dis.get_instructions(function)
+    )
+
+
+# Errors of files
+
+
+def is_of_a_file(error: BaseException) -> bool:
+    """Whether it comes from reading or decoding an encoded picture, and not from what waits."""
+    if isinstance(error, OSError):
+        return True
+    return any(
+        code is Source.open.__code__ or code.co_filename.endswith(_DECODERS)
+        for code, _ in _frames(error)
+    )
+
+
+_DECODERS = ("PIL/ImageFile.py", "PIL/JpegImagePlugin.py", "PIL/PngImagePlugin.py")
+
+
+def file_of(error: BaseException) -> str:
+    """The file that an error is about; "" if it does not say."""
+    if name := getattr(error, "filename", None):
+        return str(name)
+    for _, names in reversed([*_frames(error)]):
+        for each in map(names.get, ("filename", "path", "fp", "self")):
+            name = each if isinstance(each, str) else getattr(each, "filename", None)
+            if isinstance(name, str) and name:
+                return name
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    trace = error.__traceback__
+    while trace:
+        yield trace.tb_frame.f_code, trace.tb_frame.f_locals
+        trace = trace.tb_next

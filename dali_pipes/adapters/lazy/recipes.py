@@ -1,0 +1,195 @@
+"""What is noted of a picture: where it is, and what is done to it.
+
+A `Recipe` never changes. So whoever has one can make the picture at any time and in any process, by
+the very functions that were noted, with the numbers that the program gave them.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dali_pipes.adapters.lazy.state import PROCESS, eager
+from dali_pipes.adapters.lazy.steps.step import STEPS
+
+# seconds: a file as young may be written again without a visible trace, so its bytes are kept
+JUST_WRITTEN = 2.0
+COOKS: dict[str, Callable[..., Any]] = {}  # what carries out a step, by its name
+# what decodes a source, by its name: functions of a path or of a file in memory, and options
+OPENERS: dict[str, Callable[..., Any]] = {}
+
+Note = tuple[str, tuple[Any, ...], dict[str, Any]]  # name of a step, arguments, options
+
+
+class Changed(OSError):
+    """A file is no longer what it was when the program opened it."""
+
+
+def add_cooks(**functions: Callable[..., Any]) -> None:
+    """Names are used once: a recipe must not be read otherwise than it was noted."""
+    if twice := COOKS.keys() & functions.keys():
+        raise ValueError(f"two steps are called {', '.join(twice)}")
+    COOKS.update(functions)
+
+
+class Source(NamedTuple):
+    """An encoded picture: a file, or bytes.
+
+    Attributes:
+        opener: a key of `OPENERS`.
+        options: what it gets, beside the path or bytes.
+        path: of a file, absolute.
+        data: of bytes.
+        stamp: of a file: device, inode, size and times of its last changes.
+        is_whole: whether it ends as a JPEG or a PNG does. What decodes a part of a truncated one
+            may not notice, where the program's decoder raises.
+    """
+
+    opener: str
+    options: tuple[Any, ...]
+    path: str | None
+    data: bytes | None
+    stamp: tuple[int, ...] | None
+    is_whole: bool = True
+
+    @classmethod
+    def of_file(cls, opener: str, path: Any, descriptor: int, *options: Any) -> "Source":
+        """Of a file that is open.
+
+        Args:
+            path: what it was opened by; of anything but a path its bytes are kept.
+        """
+        PROCESS.opened += 1
+        found = os.fstat(descriptor)
+        is_path = isinstance(path, (str, bytes, os.PathLike))
+        if not is_path or not stat.S_ISREG(found.st_mode) or _is_young(found.st_mtime):
+            data = os.pread(descriptor, found.st_size, 0)
+            return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]))
+        is_whole = _is_end(os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0)))
+        name = os.fsdecode(path)
+        absolute = name if name.startswith("/") else os.path.join(os.getcwd(), name)
+        return cls(opener, options, absolute, None, _stamp(found), is_whole)
+
+    @classmethod
+    def of_bytes(cls, opener: str, data: bytes, *options: Any) -> "Source":
+        PROCESS.opened += 1
+        return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]))
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.stamp[2] if self.data is None else len(self.data)  # type: ignore[index]
+
+    def open(self) -> Any:
+        """What the opener makes of it.
+
+        Raises:
+            Changed: the file is another one by now.
+            OSError: it is gone, or cannot be decoded.
+        """
+        self.check()
+        return OPENERS[self.opener](
+            self.path if self.data is None else BytesIO(self.data), *self.options
+        )
+
+    def check(self) -> None:
+        if self.stamp is not None and _stamp(os.stat(self.path)) != self.stamp:  # type: ignore[arg-type]
+            raise Changed(f"{self.path} has changed since the program opened it")
+
+
+_TAIL = 12  # bytes: the last chunk of a PNG
+
+
+def _is_end(data: bytes) -> bool:
+    """Whether these are the last bytes of a JPEG or of a PNG."""
+    return data[-2:] == b"\xff\xd9" or data[4:8] == b"IEND"
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _is_young(written: float) -> bool:
+    """Whether a file was written just now. Asking the time takes as long as all the rest."""
+    if written > _NOW[0] - JUST_WRITTEN:
+        _NOW[0] = time.time()
+    return written > _NOW[0] - JUST_WRITTEN
+
+
+_NOW = [time.time()]  # or some time before
+
+
+class Recipe(NamedTuple):
+    """A source and what is done to it, in order.
+
+    Attributes:
+        size, mode: width, height and mode of the picture in the source, as its header says.
+    """
+
+    source: Source
+    size: tuple[int, int]
+    mode: str
+    notes: tuple[Note, ...] = ()
+
+    def then(self, name: str, /, *args: Any, **options: Any) -> "Recipe":
+        note = (name, frozen(args), frozen(options))
+        return Recipe(self.source, self.size, self.mode, (*self.notes, note))
+
+    def make(self) -> Any:
+        """Does all of it, here and now. An error is kept in `PROCESS.failed`, too."""
+        with eager(), _plain_modes():
+            try:
+                made = self.source.open()
+                for name, args, options in self.notes:
+                    make = STEPS[name].make if name in STEPS else COOKS[name]
+                    made = make(made, *args, **options)
+                return made
+            except Exception as error:
+                PROCESS.failed = error  # a program may catch it, where it would not have come
+                raise
+
+
+@contextmanager
+def _plain_modes() -> Iterator[None]:
+    """PyTorch's modes as they were where something waited; a training process may have others."""
+    dtype = torch.get_default_dtype()
+    if dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
+        yield
+        return
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+NO_OPTIONS: dict[str, Any] = {}
+_FIXED = frozenset({int, float, bool, str, bytes, type(None), torch.dtype})
+
+
+def frozen(value: Any) -> Any:
+    """A copy of what the program may still change: lists, arrays, tensors, also in containers."""
+    kind = type(value)
+    if kind in _FIXED:
+        return value
+    if kind is tuple or kind is list:
+        for each in value:
+            if type(each) not in _FIXED:
+                return tuple([frozen(each) for each in value])
+        return tuple(value)  # a tuple is not copied
+    if isinstance(value, int):
+        return int(value)  # of an IntEnum, which would be pickled by its name
+    if kind is dict and not value:
+        return NO_OPTIONS
+    if isinstance(value, dict):
+        return {key: frozen(each) for key, each in value.items()}
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return value.copy() if isinstance(value, (np.ndarray, bytearray)) else value

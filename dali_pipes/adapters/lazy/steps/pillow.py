@@ -1,0 +1,400 @@
+"""Pillow: methods of its images, `ImageOps` and `ImageEnhance`.
+
+Each `form` returns None for what Pillow itself does by `copy()`, which waits too (pictures.py).
+"""
+
+import copy
+from functools import partial, wraps
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import PIL.ImageColor
+import PIL.ImageEnhance
+from PIL.Image import Resampling, Transform
+
+from dali_pipes.adapters.lazy import arrays
+from dali_pipes.adapters.lazy.pictures import (
+    PLAIN,
+    Size,
+    adopt,
+    call_blank,
+    color_of_blank,
+    method,
+    new_picture,
+    recipe_of,
+)
+from dali_pipes.adapters.lazy.recipes import frozen
+from dali_pipes.adapters.lazy.state import pictures_wait
+from dali_pipes.adapters.lazy.steps.step import Method, NoPlace, Original, Step, add, replace
+
+Image = PIL.Image.Image
+Form = tuple[Size, str, bool, Any]  # size, mode, whether it keeps `info`, what is noted
+
+FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # of those that the plan has
+_RESAMPLINGS = frozenset(Resampling)
+_WARPS = {Transform.AFFINE: 6, Transform.PERSPECTIVE: 8}  # how many numbers each takes
+
+
+def form_same(picture: Image, *_: Any, **__: Any) -> Form:
+    return picture.size, picture.mode, True, None
+
+
+# convert
+
+
+def _convert(function: Any) -> Any:
+    """To RGB and L, of everything but what may warn or gives `info` another color."""
+
+    @wraps(function)
+    def convert(self: Any, mode: Any = None, *args: Any, **options: Any) -> Any:
+        if mode in PLAIN and not args and not options and "transparency" not in self.info:
+            recipe = recipe_of(self)
+            if recipe is not None:
+                # with the same mode Pillow copies it
+                made = recipe if mode == self._mode else recipe.then("convert", mode)
+                return new_picture(made, self._size, mode, self.info)
+        return function(self, mode, *args, **options)
+
+    return convert
+
+
+# geometry
+
+
+def form_crop(picture: Image, box: Any = None) -> Form | None:
+    left, top, right, bottom = map(int, map(round, box))
+    width, height = right - left, bottom - top
+    box = left, top, right, bottom
+    if width <= 0 or height <= 0 or box == (0, 0, *picture.size):
+        return None
+    most = PIL.Image.MAX_IMAGE_PIXELS
+    if most and width * height > most:
+        return None  # Pillow raises, or warns
+    return (width, height), picture.mode, True, (box,)
+
+
+def make_crop(picture: Image, box: Any) -> Image:
+    """`crop` without the check of sizes, which the program's own call has passed."""
+    return picture._new(picture.im.crop(box))
+
+
+def plan_crop(row: Any, box: Any) -> None:
+    left, top, right, bottom = box
+    row.crop(top, left, bottom - top, right - left)
+
+
+def form_resize(
+    picture: Image, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None
+) -> Form | None:
+    width, height = map(int, size)
+    if resample is None:
+        resample = Resampling.BICUBIC
+    if resample not in _RESAMPLINGS or width < 1 or height < 1:
+        return None
+    if box is not None:
+        box = left, top, right, bottom = tuple(map(float, box))
+        most = picture.size
+        if not (0 <= left < right <= most[0] and 0 <= top < bottom <= most[1]):
+            return None
+        box = None if box == (0, 0, *most) else box
+    if (width, height) == picture.size and box is None:
+        return None
+    if reducing_gap is not None and not reducing_gap >= 1:
+        return None
+    options = (box, reducing_gap) if box or reducing_gap else ()
+    return (width, height), picture.mode, True, ((width, height), int(resample), *options)
+
+
+def plan_resize(
+    row: Any, size: Size, resample: int, box: Any = None, reducing_gap: Any = None
+) -> None:
+    if box is not None:
+        raise NoPlace("a resize of a box, whose pixels are mixed with those beside it")
+    if reducing_gap is not None or resample not in FILTERS:
+        raise NoPlace("a resize with a gap or another filter")
+    row.resize(size[1], size[0], FILTERS[resample])
+
+
+def form_transpose(picture: Image, method: Any) -> Form | None:
+    method = int(method)
+    if not 0 <= method <= 6:
+        return None
+    size = picture.size
+    return size[::-1] if method in (2, 4, 5, 6) else size, picture.mode, True, (method,)
+
+
+def form_transform(
+    picture: Image,
+    size: Any,
+    method: Any,
+    data: Any = None,
+    resample: Any = 0,
+    fill: Any = 1,
+    fillcolor: Any = None,
+) -> Form | None:
+    width, height = map(int, size)
+    numbers = tuple(map(float, data[: _WARPS[method]]))
+    if len(numbers) < _WARPS[method] or resample not in FILTERS or width < 1 or height < 1:
+        return None
+    args = (width, height), int(method), numbers, int(resample), int(fill), frozen(fillcolor)
+    return (width, height), picture.mode, True, args
+
+
+def plan_transform(
+    row: Any, size: Size, method: int, data: Any, resample: int, fill: int, fillcolor: Any
+) -> None:
+    if isinstance(fillcolor, str):
+        fillcolor = PIL.ImageColor.getcolor(fillcolor, "RGB")
+    if isinstance(fillcolor, int) and row.channels == 3:
+        # Pillow takes a number for its bytes (src/_imaging.c, `getink`)
+        fillcolor = tuple(fillcolor.to_bytes(4, "little", signed=fillcolor < 0)[:3])
+    perspective = method == Transform.PERSPECTIVE
+    row.warp(size[::-1], data, FILTERS[resample], fillcolor, perspective=perspective)
+
+
+def _thumbnail(function: Any) -> Any:
+    """Changes the picture itself: Pillow finds the size, and calls its `resize`, which waits."""
+
+    @wraps(function)
+    def thumbnail(self: Any, *args: Any, **options: Any) -> None:
+        function(_Thumbnail(self) if pictures_wait() else self, *args, **options)
+
+    return thumbnail
+
+
+class _Thumbnail:
+    """Stands for a picture in `thumbnail`, and gives it what its `resize` returns."""
+
+    im = SimpleNamespace(mode="")  # of what it returned
+
+    def __init__(self, picture: Any):
+        vars(self)["_picture"] = picture
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._picture, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "readonly":
+            self._picture.readonly = value
+
+    def resize(self, *args: Any, **options: Any) -> Any:
+        adopt(self._picture, self._picture.resize(*args, **options))
+        return self
+
+
+def _new(original: Any, *args: Any, **options: Any) -> Any:
+    """`Image.new`, into which a picture may be pasted."""
+    made = original(*args, **options)
+    if pictures_wait():
+        call_blank(made)
+    return made
+
+
+def _paste(function: Any) -> Any:
+    """Of one picture into a new one, as letterboxes are made: the new one waits from then on."""
+
+    @wraps(function)
+    def paste(self: Any, im: Any, box: Any = None, mask: Any = None) -> None:
+        color = color_of_blank(self)
+        recipe = recipe_of(im) if color is not None and mask is None else None
+        at = _corner(im, box) if recipe is not None and im.mode == self.mode else None
+        if at is None:
+            function(self, im, box, mask)
+        else:
+            recipe = recipe.then("paste", self.size, color, at)  # type: ignore[union-attr]
+            adopt(self, new_picture(recipe, self.size, self.mode))
+
+    return paste
+
+
+def _corner(picture: Image, box: Any) -> Size | None:
+    """Where its left upper corner is pasted; None: Pillow has to say."""
+    if box is None:
+        return 0, 0
+    if not isinstance(box, (tuple, list)) or not all(type(each) is int for each in box):
+        return None
+    left, top, *rest = box
+    return (left, top) if rest in ([], [left + picture.width, top + picture.height]) else None
+
+
+def make_paste(picture: Image, size: Size, color: Any, at: Size) -> Image:
+    made = PIL.Image.new(picture.mode, size, color)
+    made.paste(picture, at)
+    return made
+
+
+def plan_paste(row: Any, size: Size, color: Any, at: Size) -> None:
+    right, bottom = size[0] - at[0] - row.size[1], size[1] - at[1] - row.size[0]
+    if min(*at, right, bottom) < 0:
+        raise NoPlace("a picture that is pasted beyond the edges of another")
+    row.pad(*at, right, bottom, color)
+
+
+# colors
+
+
+def _point(function: Any) -> Any:
+    """With a table of bytes."""
+
+    @wraps(function)
+    def point(self: Any, lut: Any, mode: Any = None) -> Any:
+        is_table = not isinstance(lut, PIL.Image.ImagePointHandler) and mode is None
+        recipe = recipe_of(self) if is_table and self._mode in PLAIN else None
+        if recipe is None:
+            return function(self, lut, mode)
+        bands = len(self._mode)
+        table = [lut(value) for value in range(256)] * bands if callable(lut) else list(lut)
+        table = [round(value) for value in table]
+        if len(table) != 256 * bands or min(table) < 0 or max(table) > 255:
+            return function(self, table)
+        return new_picture(recipe.then("point", bytes(table)), self._size, self._mode, self.info)
+
+    return point
+
+
+def make_point(picture: Image, table: bytes) -> Image:
+    return picture.point(list(table))
+
+
+def plan_point(row: Any, table: bytes) -> None:
+    row.look_up(np.frombuffer(table, np.uint8).reshape(-1, 256))
+
+
+def _filter(function: Any) -> Any:
+    """By one of Pillow's own filters, which the program may change afterwards."""
+
+    @wraps(function)
+    def filter(self: Any, filter: Any) -> Any:
+        kind = filter if isinstance(filter, type) else type(filter)
+        is_known = kind.__module__ == "PIL.ImageFilter" and self._mode in PLAIN
+        recipe = recipe_of(self) if is_known else None
+        if recipe is None:
+            return function(self, filter)
+        made = filter() if isinstance(filter, type) else copy.deepcopy(filter)
+        return new_picture(recipe.then("filter", made), self._size, self._mode, self.info)
+
+    return filter
+
+
+def form_autocontrast(
+    picture: Image,
+    cutoff: Any = 0,
+    ignore: Any = None,
+    mask: Any = None,
+    preserve_tone: bool = False,
+) -> Form | None:
+    return form_same(picture) if mask is None else None
+
+
+def plan_autocontrast(row: Any, cutoff: Any = 0, **options: Any) -> None:
+    if cutoff or any(options.values()):
+        raise NoPlace("autocontrast with options")
+    row.operate("AutoContrast")
+
+
+def form_equalize(picture: Image, mask: Any = None) -> Form | None:
+    return form_same(picture) if mask is None else None
+
+
+def make_enhanced(picture: Image, kind: str, factor: float) -> Image:
+    return getattr(PIL.ImageEnhance, kind)(picture).enhance(factor)
+
+
+class _Enhancing:
+    """`ImageEnhance`, whose classes look at the picture already when they are made.
+
+    Of a picture that waits they keep a copy, `_lazy`, and make `degenerate`, the other picture that
+    is mixed with it, when somebody asks for it.
+    """
+
+    @staticmethod
+    def start(kind: str, original: Any, self: Any, image: Any) -> None:
+        """`Brightness.__init__` and the others."""
+        if recipe_of(image) is None or image.mode not in PLAIN:
+            original(self, image)
+            return
+        self.image = image
+        # a copy, since the program may still change the picture
+        vars(self)["_lazy"] = kind, image.copy(), original
+
+    @staticmethod
+    def enhance(original: Any, self: Any, factor: Any) -> Any:
+        kind, picture, _ = vars(self).get("_lazy", (None, None, None))
+        recipe = recipe_of(picture)
+        if (
+            recipe is None
+            or "degenerate" in vars(self)
+            or recipe_of(self.image) is not recipe
+            or type(factor) not in (int, float)
+        ):
+            return original(self, factor)
+        # `blend` takes `info` from the other picture, which is a new one but for these
+        info = picture.info if kind in ("Color", "Sharpness") else None
+        recipe = recipe.then("enhance", kind, factor)
+        return new_picture(recipe, picture.size, picture.mode, info)
+
+    @staticmethod
+    def get(self: Any) -> Any:
+        if "degenerate" not in vars(self) and "_lazy" in vars(self):
+            _, picture, start = vars(self)["_lazy"]
+            image = self.image
+            start(self, picture)
+            self.image = image
+            if vars(self)["degenerate"] is picture:
+                vars(self)["degenerate"] = image
+        try:
+            return vars(self)["degenerate"]
+        except KeyError:
+            raise AttributeError("degenerate") from None
+
+    @staticmethod
+    def set(self: Any, value: Any) -> None:
+        vars(self)["degenerate"] = value
+
+
+def _row(name: str, on: Method, make: Any = None, plan: Any = None) -> Step:
+    """The row of a method of `Image`."""
+    make = make or Original("PIL.Image", f"Image.{name}")
+    return Step(name, make, None, plan, owner="PIL.Image", attribute=f"Image.{name}", on=on)
+
+
+replace("PIL.Image", "fromarray", arrays.from_array)
+replace("PIL.Image", "new", _new)
+replace("PIL.Image", "Image.thumbnail", Method(_thumbnail))
+for kind in ("Color", "Contrast", "Brightness", "Sharpness"):
+    replace("PIL.ImageEnhance", f"{kind}.__init__", partial(_Enhancing.start, kind))
+replace("PIL.ImageEnhance", "_Enhance.enhance", _Enhancing.enhance)
+replace("PIL.ImageEnhance", "_Enhance.degenerate", property(_Enhancing.get, _Enhancing.set))
+add(
+    _row("convert", Method(_convert), plan=lambda row, mode: row.convert(mode)),
+    _row("crop", method("crop", form_crop), make_crop, plan_crop),
+    _row("resize", method("resize", form_resize), plan=plan_resize),
+    _row(
+        "transpose",
+        method("transpose", form_transpose),
+        plan=lambda row, method: row.transpose(method),
+    ),
+    _row("transform", method("transform", form_transform), plan=plan_transform),
+    _row("paste", Method(_paste), make_paste, plan_paste),
+    _row("point", Method(_point), make_point, plan_point),
+    _row("filter", Method(_filter)),
+    Step("enhance", make_enhanced, plan=lambda row, kind, factor: row.operate(kind, factor - 1)),
+    Step(
+        "autocontrast",
+        form=form_autocontrast,
+        plan=plan_autocontrast,
+        owner="PIL.ImageOps",
+        attribute="autocontrast",
+        on="picture",
+    ),
+    Step(
+        "equalize",
+        form=form_equalize,
+        plan=lambda row, mask=None: row.operate("EqualizeInSteps"),
+        owner="PIL.ImageOps",
+        attribute="equalize",
+        on="picture",
+    ),
+)

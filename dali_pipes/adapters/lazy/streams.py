@@ -1,0 +1,138 @@
+"""An iterable data set in a worker, whose pictures wait.
+
+Its samples cannot be asked for once more. If one fails while pictures wait, the data set is begun
+again, with true pictures, and what it has given already is skipped.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_worker_info
+
+from dali_pipes.adapters.lazy.found import digest_of
+from dali_pipes.adapters.lazy.program import Program, file_of
+from dali_pipes.adapters.lazy.state import PROCESS, eager
+
+_MOST_SKIPPED = 10_000  # samples that are skipped when a stream is begun again
+
+
+class Stream(IterableDataset[Any]):
+    """Takes the place of the program's data set.
+
+    Attributes:
+        epoch: of the next `iter()`. A worker that stays counts on by itself.
+    """
+
+    def __init__(self, program: Program):
+        self.program, self.epoch = program, 0
+        self._next = 0  # for which workers that stay are ready
+
+    def begin(self, inner: DataLoader[Any], epoch: int) -> None:
+        """In the training process, before an epoch."""
+        if epoch != self._next:
+            inner._iterator = None  # workers that stay would count on from another one
+        self.epoch, self._next = epoch, epoch + 1
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        worker = get_worker_info()
+        return _Samples(self.program, epoch, worker.id if worker else 0)
+
+    def __len__(self) -> int:
+        return len(self.program.dataset)  # type: ignore[arg-type]
+
+
+class PipeStream(Stream, IterDataPipe[Any]):
+    """The same of PyTorch's data pipes: one itself, so that a DataLoader finds the program's pipe,
+    which it divides among workers and seeds.
+    """
+
+    def __init__(self, program: Program):
+        super().__init__(program)
+        self.pipe = program.dataset
+
+
+class _Samples(Iterator[Any]):
+    """The samples of an epoch that one worker gives."""
+
+    def __init__(self, program: Program, epoch: int, worker: int):
+        self._program, self._where, self._places = program, (epoch, worker), count()
+        self._numbers = program.begin()
+        self._start = None if program.seed is not None else self._numbers.states()
+        self._given: list[int] = []  # digests of the samples so far
+
+        self._seed(0)
+        # a copy that is forked now opens files of its own
+        dataset = program.dataset
+        self._comparison = program.checks.start(lambda: next(iter(dataset)))
+        self._own = iter(dataset)
+        self._begun = self._numbers.states() if self._comparison else None
+
+    def __next__(self) -> Any:
+        program, place = self._program, next(self._places)
+        program.begin()
+        self._seed(place)
+        if program.seed is not None:
+            program.key_of_collate = program.seed, "collate", *self._where, place
+        error: BaseException | None = None
+        try:
+            sample = self._next_sample()
+            error = PROCESS.failed
+        except StopIteration:
+            if PROCESS.failed is None:
+                raise
+            error = PROCESS.failed
+        except Exception as raised:
+            error = PROCESS.failed or raised
+
+        if error is not None:
+            sample = self._begin_again(place, error)
+        if len(self._given) < _MOST_SKIPPED:
+            self._given.append(digest_of(sample))
+        return sample
+
+    def _next_sample(self) -> Any:
+        comparison, self._comparison = self._comparison, None
+        if comparison and self._begun is not None:
+            # somebody may have drawn numbers since, if this is the training process
+            if repr(self._begun) == repr(self._numbers.states()):
+                return self._program.checks.finish(comparison, self._own.__next__)
+            comparison.close()
+        return next(self._own)
+
+    def _seed(self, place: int) -> None:
+        self._program.seed_for("stream", *self._where, place)
+
+    def _begin_again(self, place: int, error: BaseException) -> Any:
+        """The sample with true pictures, of a data set that is begun again.
+
+        Raises:
+            Exception: the program's own error; or this one, if other samples come now, or too many
+                would have to be skipped.
+        """
+        PROCESS.failed = None
+        if place >= _MOST_SKIPPED:
+            raise error
+        if self._start is not None:
+            self._numbers.restore(self._start)
+        with eager():
+            self._own = iter(self._program.dataset)
+            for skipped in range(place):
+                self._seed(skipped)
+                sample = next(self._own, None)
+                if digest_of(sample) != self._given[skipped]:
+                    error.add_note(
+                        f"sample {skipped} of the stream is another one when the stream is begun "
+                        "again, so it could not go on with true pictures"
+                    )
+                    raise error
+            self._seed(place)
+            try:
+                sample = next(self._own)
+            except Exception as own:
+                own.add_note(f"sample {place} of a worker's stream, file {file_of(own) or '?'}")
+                raise
+        what = f"the stream was begun again, and {place} samples skipped"
+        self._program.give_up(what, error)
+        return sample

@@ -1,0 +1,624 @@
+"""Batches of all structures, collate functions, samplers; and how training loops use a loader."""
+
+import collections
+import dataclasses
+import itertools
+import random
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import torch
+import torchvision.transforms.functional as F
+from PIL import Image
+from torch.utils.data import (
+    BatchSampler,
+    ChainDataset,
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    random_split,
+)
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+from programs.pictures import FILES
+from programs.traps import COUNT, SIZE, Pairs, array, loader_trap, small, tensor, trap
+
+
+@dataclass
+class Pack:
+    image: Any
+    more: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    image: Any
+    more: Any
+
+
+class Named(NamedTuple):
+    image: Any
+    label: Any
+
+
+class Plain:
+    """With a `__init__` of other arguments, and memory pinned by itself."""
+
+    def __init__(self, samples):
+        self._image = torch.stack([each[0] for each in samples])
+        self.rest = {"arrays": [each[1] for each in samples]}
+
+    def pin_memory(self):
+        return self
+
+
+class OldSlots:
+    __slots__ = ("image", "more")
+
+    def __init__(self, image, more):
+        self.image, self.more = image, more
+
+
+def _collated(kind):
+    def collate(samples):
+        images = torch.stack([each[0] for each in samples])
+        return kind(images, [each[1] for each in samples])
+
+    return collate
+
+
+def _in_one(*kinds):
+    """Several structures in one batch."""
+    return lambda *parts: [kind(*parts) for kind in kinds]
+
+
+@trap(collate_fn=_collated(_in_one(Pack, Slots, Named, OldSlots)), workers=1)
+def batches_of_classes(path, other):
+    return tensor(path), array(other)
+
+
+def _mappings(*parts):
+    kinds = collections.UserDict, collections.OrderedDict, collections.ChainMap
+    return [kind(dict(zip("ab", parts, strict=True))) for kind in kinds]
+
+
+@trap(collate_fn=_collated(_mappings), workers=1)
+def batches_of_mappings(path, other):
+    return tensor(path), array(other)
+
+
+@trap(collate_fn=Plain, workers=1)
+def batches_of_a_class_with_a_constructor_of_its_own(path, other):
+    return tensor(path), array(other)
+
+
+def _nested(value, depth=12):
+    return [_nested(value, depth - 1)] if depth else value
+
+
+def _odd_containers(samples):
+    xs, arrays = [each[0] for each in samples], [each[1] for each in samples]
+    held = np.empty(len(arrays), object)
+    held[:] = arrays
+    return [
+        collections.deque(xs),
+        frozenset(xs),
+        dict.fromkeys(xs, 1),
+        held,
+        (x * 2 for x in xs),
+        map(np.mean, arrays),
+        np.ma.masked_less(arrays[0], 9),
+        _nested(xs[0]),
+    ]
+
+
+@trap(collate_fn=_odd_containers)
+def batches_of_odd_containers(path, other):
+    return tensor(path), array(other)
+
+
+def _closures(samples):
+    """A batch that makes its tensors when it is asked."""
+    x = samples[0][0]
+    return {"call": [(lambda: x * 2)().sum()], "iterator": iter([each[0] for each in samples])}
+
+
+@trap(collate_fn=_closures)
+def batches_with_iterators(path, other):
+    return tensor(path), 0
+
+
+@trap(
+    collate_fn=lambda samples: torch.nn.ParameterList([torch.stack([each[0] for each in samples])])
+)
+def batches_of_modules(path, other):
+    return tensor(path), 0
+
+
+@trap(collate_fn=lambda samples: torch.nn.utils.rnn.pack_sequence([each[0][0] for each in samples]))
+def batches_of_packed_sequences(path, other):
+    return tensor(path), 0
+
+
+def _without_none(samples):
+    found = [each for each in samples if each is not None]
+    return default_collate(found) if found else None
+
+
+@trap(collate_fn=_without_none, workers=1)
+def samples_that_are_none(path, other):
+    return None if int(path[-7:-4]) % 2 else (tensor(path), array(other))
+
+
+@dataclass
+class Box:
+    image: Any
+    size: int
+
+
+def _collate_boxes(samples, *, collate_fn_map=None):
+    return Box(
+        collate([each.image for each in samples], collate_fn_map=collate_fn_map), len(samples)
+    )
+
+
+def _collate_pictures(samples, *, collate_fn_map=None):
+    return torch.stack([F.to_tensor(each.convert("RGB").resize((9, 9))) for each in samples])
+
+
+@loader_trap
+def types_that_the_program_registers_for_collating():
+    default_collate_fn_map.update({Box: _collate_boxes, Image.Image: _collate_pictures})
+    dataset = Pairs(lambda path, other: (Box(tensor(path), 3), small(other), Image.open(path)))
+    return DataLoader(dataset, batch_size=3, num_workers=1)
+
+
+@loader_trap
+def tensors_are_padded_by_a_registered_function():
+    def padded(samples, *, collate_fn_map=None):
+        width = max(each.shape[-1] for each in samples)
+        return torch.stack([F.pad(each, [0, 0, width - each.shape[-1], 0]) for each in samples])
+
+    default_collate_fn_map[torch.Tensor] = padded
+    dataset = Pairs(lambda path, other: F.to_tensor(Image.open(path).convert("RGB").resize((9, 9))))
+    dataset.item = lambda path, other: F.to_tensor(small(path).crop((0, 0, len(path) % 7 + 9, 9)))
+    return DataLoader(dataset, batch_size=3)
+
+
+# Collate functions that look or change
+
+
+def _mixing(samples):
+    images, labels = default_collate(samples)
+    part = float(np.random.beta(1, 1))
+    mixed = part * images + (1 - part) * images.roll(1, 0)
+    return mixed, labels, random.random(), torch.rand(2), torch.randperm(4)
+
+
+@trap(collate_fn=_mixing, epochs=2)
+def collate_function_that_mixes(path, other):
+    return tensor(path), random.random()
+
+
+@trap(collate_fn=_mixing, workers=1, batch_size=2)
+def collate_function_that_mixes_in_workers(path, other):
+    return tensor(path), random.random()
+
+
+def _changing(samples):
+    for x, _ in samples:
+        x[:, :3] = 0
+        x.mul_(2)
+    return torch.stack([x for x, _ in samples]), [x.sum().item() for x, _ in samples]
+
+
+@trap(collate_fn=_changing, epochs=2)
+def collate_function_that_changes_samples(path, other):
+    return tensor(path), 0
+
+
+class Remembering:
+    """Mixes each batch with the one before."""
+
+    before = None
+
+    def __call__(self, samples):
+        images = torch.stack([each[0] for each in samples])
+        mixed = images if self.before is None else (images + self.before[: len(images)]) / 2
+        self.before = images
+        return mixed, [each[1] for each in samples]
+
+
+@loader_trap(epochs=2)
+def collate_object_that_remembers_the_batch_before():
+    dataset = Pairs(lambda path, other: (tensor(path), 1))
+    return DataLoader(dataset, batch_size=2, collate_fn=Remembering())
+
+
+@trap(collate_fn=lambda samples: [np.stack([np.asarray(p) for p, _ in samples]), samples[0][0]])
+def collate_function_of_pictures(path, other):
+    return small(path), 0
+
+
+_held = torch.zeros(3, SIZE, SIZE)
+
+
+@trap(collate_fn=_mixing, workers=1, batch_size=2)
+def tensor_that_all_samples_share(path, other):
+    _held.add_(1)
+    return tensor(path), _held
+
+
+def _by_channels_last(samples):
+    batch = torch.stack([each[0] for each in samples]).to(memory_format=torch.channels_last)
+    return batch, torch.as_tensor(np.stack([each[1] for each in samples])).permute(0, 3, 1, 2)
+
+
+@trap(collate_fn=_by_channels_last, workers=1)
+def batches_in_channels_last(path, other):
+    return tensor(path), array(other)
+
+
+_out = torch.zeros(COUNT, 3, SIZE, SIZE)
+
+
+def _into_one_buffer(samples):
+    for at, (x, _) in enumerate(samples):
+        _out[at].copy_(x)
+    return _out[: len(samples)], torch.tensor([float(x.mean()) for x, _ in samples])
+
+
+@trap(collate_fn=_into_one_buffer)
+def collate_function_with_one_buffer_for_all_batches(path, other):
+    return tensor(path), 0
+
+
+def _fast_collate(samples):
+    """As timm's, of arrays."""
+    batch = torch.zeros((len(samples), 3, SIZE, SIZE), dtype=torch.uint8)
+    for at, (_, a) in enumerate(samples):
+        batch[at] += torch.from_numpy(np.rollaxis(np.array(a), 2).copy())
+    return batch
+
+
+@trap(collate_fn=_fast_collate, workers=1)
+def collate_function_of_arrays(path, other):
+    return 0, array(path)
+
+
+# Samples as they are
+
+
+@trap(batch_size=None)
+def no_batches(path, other):
+    return {"x": tensor(path), "a": array(path), "p": small(path), "f": array(path) / 255}
+
+
+@trap(collate_fn=list)
+def samples_of_many_sizes(path, other):
+    return F.to_tensor(Image.open(path).convert("RGB")), cv2.imread(other)
+
+
+@trap(collate_fn=list, workers=1)
+def samples_with_pictures(path, other):
+    return Image.open(path), small(other), small(other).convert("L"), Image.open(other).copy()
+
+
+@trap(collate_fn=list, workers=1)
+def same_object_twice_in_a_sample(path, other):
+    x, a, p = tensor(path), array(path), small(path)
+    return x, x, [x, a, tensor(other)], x[:, 2:], a, p, p, torch.from_numpy(a)
+
+
+@trap(collate_fn=list)
+def sample_of_one_picture_in_many_places(path, other):
+    x = tensor(path)
+    return {
+        "x": x,
+        "view": x.view(-1),
+        "detached": x.detach(),
+        "copy": x.clone(),
+        "list": [x, (x,)],
+    }
+
+
+# Data sets and samplers
+
+
+@loader_trap
+def data_sets_of_data_sets():
+    whole = Pairs(lambda path, other: tensor(path))
+    parts = random_split(whole, [2, 4])
+    inner = Subset(Subset(whole, [5, 0, 3]), [2, 0])
+    joined = ConcatDataset([inner, *parts])
+    numbers = TensorDataset(torch.arange(8.0), torch.rand(8, 3, 4, 4))
+    return DataLoader(StackDataset(image=joined, other=joined, numbers=numbers), batch_size=3)
+
+
+@loader_trap
+def data_sets_of_tensors_and_of_pictures():
+    plain = TensorDataset(torch.rand(3, 3, SIZE, SIZE), torch.arange(3))
+    return DataLoader(
+        ConcatDataset([plain, Pairs(lambda path, other: (tensor(path), torch.tensor(9)))]),
+        batch_size=2,
+    )
+
+
+class Some(IterableDataset):
+    def __init__(self, files):
+        self.files = files
+
+    def __iter__(self):
+        for path in self.files:
+            if random.random() < 0.8:
+                yield tensor(path), torch.rand(())
+
+
+@loader_trap(epochs=2)
+def streams_one_after_the_other():
+    return DataLoader(ChainDataset([Some(FILES[:5]), Some(FILES[3:8])]), batch_size=3)
+
+
+@loader_trap(epochs=2)
+def streams_in_workers():
+    return DataLoader(Some(FILES[:8]) + Some(FILES[8:12]), batch_size=3, num_workers=2)
+
+
+@loader_trap(epochs=2)
+def samples_asked_for_together():
+    class Together(Pairs):
+        def __getitems__(self, many):
+            opened = [small(self.files[at]) for at in many]
+            return [(F.to_tensor(each), random.random()) for each in opened]
+
+    return DataLoader(Together(None), batch_size=4, shuffle=True)
+
+
+@loader_trap
+def loader_inside_of_a_data_set():
+    inner = Pairs(lambda path, other: (tensor(path), 1))
+
+    class Outer(Pairs):
+        def __getitem__(self, at):
+            batch, _ = next(iter(DataLoader(inner, batch_size=3)))
+            return batch.mean(dim=0), batch[1]
+
+    return DataLoader(Outer(None), batch_size=2)
+
+
+@loader_trap
+def sample_of_a_sample():
+    """A mix of a sample with another one, which the data set asks itself for."""
+
+    class Mixed(Pairs):
+        def __getitem__(self, at):
+            x, y = tensor(self.files[at]), tensor(self.files[at + 1])
+            if random.random() < 0.7 and at:
+                return x * 0.3 + self[at - 1] * 0.7
+            return torch.maximum(x, y)
+
+    return DataLoader(Mixed(None), batch_size=3)
+
+
+class Drawn(Sampler):
+    def __iter__(self):
+        for _ in range(COUNT):
+            yield random.randrange(COUNT)
+
+    def __len__(self):
+        return COUNT
+
+
+@loader_trap(epochs=2)
+def sampler_that_draws():
+    dataset = Pairs(lambda path, other: (tensor(path), np.random.rand()))
+    return DataLoader(dataset, sampler=Drawn(), batch_size=2)
+
+
+@loader_trap(epochs=2)
+def batch_sampler_of_the_program():
+    class Growing(BatchSampler):
+        def __iter__(self):
+            order = torch.randperm(COUNT).tolist()
+            yield from (order[:1], order[1:3], [order[0]] * 3)
+
+        def __len__(self):
+            return 3
+
+    dataset = Pairs(lambda path, other: (tensor(path), random.random()))
+    return DataLoader(dataset, batch_sampler=Growing(range(COUNT), 2, False))
+
+
+@loader_trap(epochs=2)
+def indices_that_are_no_numbers():
+    class Keyed(Pairs):
+        def __getitem__(self, key):
+            name, size = key
+            return tensor(self.files[name]).narrow(1, 0, size)
+
+    return DataLoader(Keyed(None), batch_size=2, sampler=[(at, 9) for at in range(4)])
+
+
+@loader_trap(epochs=2)
+def order_of_a_generator_of_the_program():
+    generator = torch.Generator().manual_seed(5)
+    dataset = Pairs(lambda path, other: (tensor(path), torch.rand(())))
+    return DataLoader(dataset, 2, shuffle=True, generator=generator, num_workers=1, drop_last=True)
+
+
+# How a training loop uses its loader
+
+
+def _change_the_data_set(loader):
+    """Larger pictures from epoch to epoch."""
+    for size in (9, 20, 30):
+        loader.dataset.size = size
+        yield from loader
+
+
+class Sized(Pairs):
+    size = 5
+
+    def __getitem__(self, at):
+        return F.to_tensor(Image.open(self.files[at]).convert("RGB").resize((self.size, self.size)))
+
+
+@loader_trap(loop=_change_the_data_set)
+def data_set_changes_between_epochs():
+    return DataLoader(Sized(None), batch_size=3)
+
+
+@loader_trap(loop=_change_the_data_set)
+def data_set_changes_between_epochs_with_workers():
+    return DataLoader(Subset(Sized(None), range(5)).dataset, batch_size=3, num_workers=1)
+
+
+def _change_the_loader(loader):
+    yield from loader
+    loader.collate_fn = list
+    yield from loader
+    loader.num_workers, loader.prefetch_factor = 1, 2
+    yield from loader
+
+
+@loader_trap(loop=_change_the_loader)
+def loader_changes_between_epochs():
+    return DataLoader(Pairs(lambda path, other: tensor(path)), batch_size=3)
+
+
+def _seed_and_set_epochs(loader):
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        loader.generator.manual_seed(epoch)
+        yield from loader
+
+
+@loader_trap(loop=_seed_and_set_epochs)
+def epochs_are_set_and_seeded():
+    dataset = Pairs(lambda path, other: (tensor(path), torch.rand(())))
+    sampler = torch.utils.data.DistributedSampler(dataset, 2, 1)
+    options = {"sampler": sampler, "generator": torch.Generator(), "num_workers": 1}
+    return DataLoader(dataset, batch_size=2, **options)
+
+
+def _two_at_once(loader):
+    first, second = iter(loader), iter(loader)
+    for _ in range(2):
+        yield next(first)
+        yield next(second)
+    yield from first
+    yield from second
+
+
+@loader_trap(loop=_two_at_once)
+def two_iterators_at_once():
+    return DataLoader(Pairs(lambda path, other: (tensor(path), random.random())), 2, shuffle=True)
+
+
+def _first_batches(loader):
+    for _ in range(3):
+        yield next(iter(loader))
+    for batch in loader:
+        yield batch
+        break
+    yield from itertools.islice(itertools.cycle(loader), 5)
+    yield len(loader)
+    yield len(loader.dataset)
+
+
+@loader_trap(loop=_first_batches)
+def epochs_that_are_given_up():
+    return DataLoader(Pairs(lambda path, other: (tensor(path), random.random())), 2, shuffle=True)
+
+
+@loader_trap(loop=_first_batches)
+def epochs_that_are_given_up_with_workers_that_stay():
+    dataset = Pairs(lambda path, other: (tensor(path), random.random()))
+    return DataLoader(dataset, 2, shuffle=True, num_workers=2, persistent_workers=True)
+
+
+def _change_batches(loader):
+    for _ in range(2):
+        for batch in loader:
+            yield batch
+            batch[0].zero_()
+            batch[1][:, 0] = 9
+
+
+@loader_trap(loop=_change_batches)
+def batches_change_what_the_data_set_keeps():
+    class Keeping(Pairs):
+        def __init__(self):
+            super().__init__(None)
+            self.kept = {}
+
+        def __getitem__(self, at):
+            if at not in self.kept:
+                self.kept[at] = tensor(self.files[at]), array(self.files[at])
+            return self.kept[at]
+
+    return DataLoader(Keeping(), batch_size=None, collate_fn=lambda sample: sample)
+
+
+def _with_another(loader):
+    other = DataLoader(Subset(loader.dataset, [3, 1]), batch_size=1)
+    for batch in loader:
+        yield batch
+        yield next(iter(other))
+        yield loader.dataset[2]
+
+
+@loader_trap(loop=_with_another)
+def data_set_is_used_outside_of_the_loader():
+    return DataLoader(Pairs(lambda path, other: (tensor(path), array(other))), batch_size=2)
+
+
+class Endless(DataLoader):
+    """Whose workers live as long as the training: YOLO's."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+class Repeated:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
+
+
+@loader_trap(epochs=2)
+def loader_of_a_class_of_the_program():
+    dataset = Pairs(lambda path, other: (tensor(path), random.random()))
+    return Endless(dataset, batch_size=3, shuffle=True, num_workers=1)
+
+
+class Moved(DataLoader):
+    """With an iterator of its own."""
+
+    def __iter__(self):
+        for number, batch in enumerate(super().__iter__()):
+            yield number, batch[0] * 2, dataclasses.replace(Pack(batch[1], 0), more=number)
+
+
+@loader_trap(epochs=2)
+def loader_with_an_iterator_of_its_own():
+    return Moved(Pairs(lambda path, other: (tensor(path), array(other))), batch_size=3)

@@ -1,0 +1,473 @@
+"""Threads, event loops and processes in a data set; workers of all kinds; what they share."""
+
+import asyncio
+import contextvars
+import copy
+import multiprocessing
+import os
+import queue
+import random
+import subprocess
+import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision.transforms.functional as F
+from PIL import Image, ImageFilter
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torchvision import transforms as T
+
+from programs.pictures import FILES, fresh
+from programs.traps import COUNT, SIZE, Pairs, array, loader_trap, small, tensor, trap
+
+# Threads
+
+
+@trap(workers=1)
+def pool_of_threads_in_getitem(path, other):
+    with ThreadPoolExecutor(4) as pool:
+        return torch.stack(list(pool.map(tensor, FILES[:6])))
+
+
+@trap
+def pool_of_threads_without_workers(path, other):
+    with ThreadPoolExecutor(2) as pool:
+        x, p = pool.submit(tensor, path), pool.submit(small, other)
+        return x.result() * 2, F.to_tensor(p.result())
+
+
+@trap
+def thread_gets_what_another_opened(path, other):
+    p, made = small(path), queue.Queue()
+    thread = threading.Thread(target=lambda: made.put((F.to_tensor(p), p.rotate(9))))
+    thread.start()
+    p.paste((0, 0, 0), (0, 0, 9, 9)) if thread.join() else None
+    x, q = made.get()
+    return x, F.to_tensor(q)
+
+
+@trap(workers=1)
+def many_threads_change_one_tensor_and_one_array(path, other):
+    x, a, gate = tensor(path), array(path), threading.Barrier(3)
+
+    def change(at):
+        gate.wait()
+        (x[at] if at % 2 else x.narrow(0, at, 1)).add_(at + 1)
+        a[at : at + 1] += np.uint8(at)
+
+    threads = [threading.Thread(target=change, args=(at,)) for at in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return x, a
+
+
+class Pooled(Pairs):
+    """It keeps a pool of threads, which a copy of the process does not have."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.pool = None
+
+    def __getitem__(self, at):
+        self.pool = self.pool or ThreadPoolExecutor(2)
+        return list(self.pool.map(tensor, self.files[at : at + 2]))
+
+    def __getstate__(self):
+        return self.__dict__ | {"pool": None}
+
+
+@loader_trap(epochs=2)
+def pool_of_threads_that_the_data_set_keeps():
+    dataset = Pooled()
+    dataset[0]
+    return DataLoader(dataset, batch_size=3)
+
+
+@loader_trap
+def samples_that_a_thread_reads_ahead():
+    class Ahead(Pairs):
+        ahead = None
+
+        def __getitem__(self, at):
+            if self.ahead is None:
+                self.ahead = queue.Queue(2)
+                threading.Thread(target=self.read, daemon=True).start()
+            return self.ahead.get(timeout=60)
+
+        def read(self):
+            for file in self.files[:COUNT]:
+                self.ahead.put(tensor(file))
+
+    return DataLoader(Ahead(None), batch_size=3)
+
+
+# Event loops
+
+
+@trap
+def event_loop_in_getitem(path, other):
+    async def read(file):
+        await asyncio.sleep(0)
+        return await asyncio.to_thread(small, file)
+
+    async def both():
+        return await asyncio.gather(read(path), read(other))
+
+    return [F.to_tensor(each) for each in asyncio.run(both())]
+
+
+@loader_trap
+def event_loop_that_the_data_set_keeps():
+    class Looping(Pairs):
+        loop = None
+
+        def __getitem__(self, at):
+            self.loop = self.loop or asyncio.new_event_loop()
+            return self.loop.run_until_complete(self.read(at))
+
+        async def read(self, at):
+            data = await self.loop.run_in_executor(None, Path(self.files[at]).read_bytes)
+            await asyncio.sleep(0.001)
+            return tensor(self.files[at]), len(data)
+
+    return DataLoader(Looping(None), batch_size=3)
+
+
+@trap
+def context_variables_and_thread_locals(path, other):
+    context = contextvars.copy_context()
+    _local.picture = small(path)
+    x = context.run(lambda: F.to_tensor(_local.picture))
+    return x, F.to_tensor(_local.picture.resize((9, 9)))
+
+
+_local = threading.local()
+
+
+# Processes
+
+
+@trap
+def pool_of_processes_in_getitem(path, other):
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        x, a = pool.map(_both, [path])[0]
+        p = pool.apply(_turned, (small(other),))
+    return x, a, F.to_tensor(p)
+
+
+def _both(path):
+    return tensor(path), array(path)
+
+
+def _turned(picture):
+    return picture.transpose(Image.Transpose.ROTATE_90)
+
+
+@trap
+def forked_child_makes_a_picture(path, other):
+    p = small(path)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, p.resize((9, 9)).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        q = Image.frombytes("RGB", (9, 9), file.read())
+    return F.to_tensor(q), F.to_tensor(p)
+
+
+@trap
+def pixels_go_through_another_program(path, other):
+    a = array(path)
+    done = subprocess.run(["cat"], input=memoryview(a), capture_output=True, check=True)
+    return np.frombuffer(done.stdout, np.uint8).reshape(a.shape).copy(), a
+
+
+@loader_trap(epochs=2)
+def cache_of_a_manager():
+    class Managed(Pairs):
+        def __getitem__(self, at):
+            if at not in self.cache:
+                self.cache[at] = (
+                    tensor(self.files[at]),
+                    array(self.files[at]),
+                    small(self.files[at]),
+                )
+            x, a, p = self.cache[at]
+            return x, a, F.to_tensor(p)
+
+    dataset = Managed(None)
+    dataset.manager = multiprocessing.get_context("fork").Manager()
+    dataset.cache = dataset.manager.dict()
+    return DataLoader(dataset, batch_size=3, num_workers=0)
+
+
+@trap
+def queues_between_processes_and_threads(path, other):
+    plain, shared = multiprocessing.get_context("fork").SimpleQueue(), torch.multiprocessing.Queue()
+    shared.put((tensor(path), array(path)))
+    plain.put(small(other).resize((9, 9)))
+    x, a = shared.get(timeout=60)
+    return x.clone(), a, F.to_tensor(plain.get())
+
+
+@loader_trap(epochs=2)
+def counter_that_processes_share():
+    """How many samples were asked for, as a curriculum has it."""
+
+    class Counting(Pairs):
+        def __init__(self):
+            super().__init__(None)
+            self.count = multiprocessing.get_context("fork").Value("i", 0)
+
+        def __getitem__(self, at):
+            with self.count.get_lock():
+                self.count.value += 1
+            return F.resize(tensor(self.files[at]), [16, 16]), self.count.value
+
+    return DataLoader(Counting(), batch_size=3, num_workers=1)
+
+
+@loader_trap
+def work_that_is_fetched_from_a_queue():
+    class Fetching(Pairs):
+        def __getitem__(self, at):
+            return tensor(self.files[self.work.get()])
+
+    dataset = Fetching(None)
+    dataset.work = multiprocessing.get_context("fork").SimpleQueue()
+    for at in range(2 * COUNT):
+        dataset.work.put(at)
+    return DataLoader(dataset, batch_size=3)
+
+
+class TarStream(IterableDataset):
+    """A tar that is read without seeking, as WebDataset does: a copy of the process reads on."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __iter__(self):
+        with open(self.file, "rb", buffering=0) as stream, tarfile.open(None, "r|", stream) as tar:
+            for member in tar:
+                yield F.to_tensor(small(tar.extractfile(member)))
+
+
+@loader_trap(epochs=2)
+def tar_that_is_read_as_a_stream():
+    file = fresh(".tar")
+    with tarfile.open(file, "w") as tar:
+        for path in FILES:
+            tar.add(path, Path(path).name)
+    return DataLoader(TarStream(file), batch_size=4)
+
+
+# State of the program
+
+
+class Counted(Pairs):
+    """How often it was asked, by itself, and numbers of generators that it owns."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.count, self.rng = 0, np.random.default_rng(4)
+        self.python, self.torch = random.Random(4), torch.Generator().manual_seed(4)
+
+    def __getitem__(self, at):
+        self.count += 1
+        drawn = self.rng.random(), self.python.random(), torch.rand((), generator=self.torch)
+        return tensor(self.files[at]) * drawn[0], self.count, drawn
+
+
+@loader_trap(epochs=2)
+def counter_and_generators_of_the_program():
+    return DataLoader(Counted(), batch_size=3)
+
+
+@loader_trap
+def counter_of_the_program_and_an_error_while_pictures_wait():
+    class Failing(Counted):
+        def __getitem__(self, at):
+            x, count, drawn = super().__getitem__(at)
+            view = memoryview(array(self.files[at])) if at == 4 else b""
+            return x, count, drawn, len(view)
+
+    return DataLoader(Failing(), batch_size=3)
+
+
+@loader_trap
+def sample_after_sample_of_an_iterator():
+    """Asked once more, it would give the next one."""
+
+    class Walking(Pairs):
+        def __getitem__(self, at):
+            self.walk = getattr(self, "walk", iter(self.files))
+            a = array(next(self.walk))
+            return (
+                torch.frombuffer(a.copy(), dtype=torch.uint8)
+                if at == 3
+                else torch.tensor(a).view(-1)
+            )
+
+    return DataLoader(Walking(None), batch_size=3)
+
+
+# Workers
+
+
+@loader_trap(epochs=2)
+def workers_get_shards_by_worker_init_fn():
+    return DataLoader(Shards(), batch_size=2, num_workers=2, worker_init_fn=_divide)
+
+
+class Shards(IterableDataset):
+    first, step = 0, 1
+
+    def __iter__(self):
+        for path in FILES[self.first : 9 : self.step]:
+            yield tensor(path), Path(path).name
+
+
+def _divide(worker):
+    info = get_worker_info()
+    info.dataset.first, info.dataset.step = info.id, info.num_workers
+
+
+@loader_trap
+def worker_init_fn_swaps_what_the_data_set_does():
+    def swap(worker):
+        dataset = get_worker_info().dataset
+        dataset.item, dataset.files = _gray, dataset.files[::-1]
+
+    return DataLoader(Pairs(_both_as_tensors), batch_size=3, num_workers=2, worker_init_fn=swap)
+
+
+def _gray(path, other):
+    return F.to_tensor(small(path).convert("L")), get_worker_info().id
+
+
+def _both_as_tensors(path, other):
+    return tensor(path), tensor(other)
+
+
+@loader_trap
+def data_set_asks_who_it_is():
+    class Asking(Pairs):
+        def __getitem__(self, at):
+            info = get_worker_info()
+            same = info.dataset is self, type(info.dataset).__name__, info.id, info.num_workers
+            return tensor(self.files[at]), same, info.seed == torch.initial_seed()
+
+    return DataLoader(Asking(None), batch_size=3, num_workers=2)
+
+
+@loader_trap
+def spawned_workers():
+    return _started("spawn", 1)
+
+
+@loader_trap
+def workers_of_a_fork_server():
+    return _started("forkserver", 2)
+
+
+def _started(method, count):
+    dataset = Pairs(_drawn)
+    return DataLoader(dataset, 3, num_workers=count, multiprocessing_context=method)
+
+
+def _drawn(path, other):
+    turn = T.Compose([T.RandomHorizontalFlip(), T.RandomRotation(9), T.ToTensor()])
+    return turn(small(path)), array(other), random.random(), np.random.rand()
+
+
+@trap(workers=2, epochs=2, persistent_workers=True)
+def workers_that_stay(path, other):
+    return tensor(path), random.random(), float(torch.rand(())), os.getppid() > 0
+
+
+@trap(workers=1, raises=True)
+def errors_of_the_program_in_workers(path, other):
+    raise KeyError(Path(path).name)
+
+
+@trap(raises=True)
+def errors_of_the_program(path, other):
+    return tensor(path).view(7, 7)
+
+
+@loader_trap(raises=True)
+def end_of_a_data_set_by_index_error():
+    class Endless(Dataset):
+        def __getitem__(self, at):
+            if at >= 5:
+                raise IndexError
+            return tensor(FILES[at])
+
+    def count_up():
+        yield from range(9)
+
+    return DataLoader(Endless(), batch_size=2, sampler=count_up())
+
+
+@trap(workers=1)
+def another_dtype_and_device_in_workers(path, other):
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("cpu")
+    with torch.device("cpu"):
+        x = F.gaussian_blur(tensor(path), 3)
+    return x, torch.zeros(2), F.pil_to_tensor(small(path)) / 255
+
+
+@trap
+def functions_of_the_library_that_the_program_replaces(path, other):
+    """For a moment, and for good."""
+    own, Image.Image.filter = Image.Image.filter, lambda self, _: self.rotate(9)
+    try:
+        p = small(path).filter(ImageFilter.BLUR)
+    finally:
+        Image.Image.filter = own
+    original, F.hflip = F.hflip, F.vflip
+    try:
+        q = T.RandomHorizontalFlip(1.0)(small(other))
+    finally:
+        F.hflip = original
+    return F.to_tensor(p), F.to_tensor(q)
+
+
+@loader_trap
+def library_that_the_program_has_changed_before():
+    own = Image.Image.resize
+
+    def resize(self, size, *rest, **options):
+        return own(self, (size[1], size[0]), *rest, **options).transpose(Image.Transpose.ROTATE_90)
+
+    def load(path, other):
+        p = Image.open(path).convert("RGB").resize((SIZE, 20))
+        return F.to_tensor(p), F.to_tensor(copy.copy(p))
+
+    Image.Image.resize = resize
+    return DataLoader(Pairs(load), batch_size=3)
+
+
+@loader_trap
+def opener_that_the_program_registers_in_its_workers():
+    from PIL import JpegImagePlugin
+
+    def register(worker):
+        Image.register_open("JPEG", _open_upside_down, JpegImagePlugin._accept)
+
+    def _open_upside_down(file, name):
+        picture = JpegImagePlugin.JpegImageFile(file, name)
+        return picture if picture.width > 110 else picture.transpose(Image.Transpose.ROTATE_180)
+
+    Image.preinit()
+    dataset = Pairs(_both_as_tensors)
+    return DataLoader(dataset, batch_size=3, num_workers=1, worker_init_fn=register)

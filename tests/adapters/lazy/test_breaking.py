@@ -1,0 +1,84 @@
+"""What tries to make lazy pictures silently wrong: batches are equal, or it is said, or it is loud.
+
+Each trap runs without comparisons of samples, as if nobody looked, and in one later sample only.
+Those that only a comparison finds are found by it.
+"""
+
+import pytest
+from programs.breaking import TRAPS
+from programs.pictures import make_pictures
+from programs.traps import judge
+
+# in the fast tests: one of each kind
+QUICK = (
+    "tensor_and_alias_from_before",
+    "slices_and_views_of_an_array",
+    "cache_of_tensors_changed_in_place",
+    "old_file_is_overwritten_and_its_time_set_back",
+    "broken_file_and_the_next_one",
+    "type_of_a_picture_is",
+    "type_of_a_tensor_is",
+    "pool_of_threads_in_getitem",
+    "functions_of_the_library_that_the_program_replaces",
+    "batches_of_classes",
+    "collate_function_that_mixes_in_workers",
+    "workers_get_shards_by_worker_init_fn",
+)
+# an error that the program alone does not have
+LOUD = {
+    "cache_of_opened_pictures_whose_files_go": "nobody has their bytes any more",
+    "loader_changes_between_epochs": "a lazy loader has no settings",
+    "two_iterators_at_once": "a lazy loader delivers one epoch at a time",
+    "loader_with_an_iterator_of_its_own": "its class decides what a batch is",
+}
+# found by comparing the first samples only
+COMPARED = {
+    "type_of_an_array_is": "no class of ours can be np.ndarray itself",
+    "names_and_bases_of_types": "the same",
+    "buffers_in_an_except_that_takes_another_picture": "no buffer protocol before Python 3.12",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_pictures(tmp_path_factory):
+    make_pictures(tmp_path_factory.mktemp("small"))
+
+
+def check(name, **options):
+    outcome = judge(TRAPS[name], **options)
+    expected = ["loud"] if name in LOUD else ["equal", "said"]
+    assert outcome.kind in expected, f"{outcome.kind}: {outcome.text}"
+    return outcome
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_trap(name):
+    check(name, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(TRAPS.keys() - COMPARED.keys() - set(QUICK)))
+def test_every_trap(name):
+    check(name, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(COMPARED))
+def test_trap_that_a_comparison_finds(name):
+    assert judge(TRAPS[name], check=False).kind == "WRONG", "no comparison is needed any more"
+    assert check(name, check=True).kind == "said"
+
+
+@pytest.mark.slow
+@pytest.mark.few(30)
+@pytest.mark.parametrize(
+    "name", sorted(name for name, trap in TRAPS.items() if trap.item and name not in COMPARED)
+)
+def test_trap_in_a_later_sample(name):
+    check(name, later=True)
+
+
+def test_pictures_wait_in_traps():
+    """Else all would be equal for nothing."""
+    waited = [judge(TRAPS[name], check=False).waited for name in QUICK[:3]]
+    assert sum(waited) > 6, waited

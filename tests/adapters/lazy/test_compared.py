@@ -1,0 +1,321 @@
+"""Samples that are made twice, the second time truly in a copy of the process."""
+
+import os
+import socket
+import threading
+import time
+import warnings
+from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from lazy_programs import Pictures, assert_equal, batches_of, loader_of
+from PIL import Image
+
+import dali_pipes as dp
+from dali_pipes.adapters.lazy import compared
+from dali_pipes.adapters.lazy.compared import Comparison, NotTheSame, Unknown, difference, prints
+from dali_pipes.adapters.lazy.loader import LazyLoader
+from dali_pipes.adapters.lazy.tensors import lazy_of
+
+CPU = dp.DaliConfig(device="cpu", num_threads=1)
+Pair = namedtuple("Pair", "one two")
+
+
+@dataclass
+class Sample:
+    image: torch.Tensor
+    name: str
+
+
+class Plain:
+    def __init__(self, value):
+        self.value = value
+
+
+PARTS = [
+    1,
+    1.0,
+    True,
+    "1",
+    None,
+    torch.zeros(3),
+    torch.zeros(3, dtype=torch.float64),
+    torch.zeros(3, 1),
+    torch.tensor([0.0, 0.0, 1.0]),
+    torch.zeros(3, requires_grad=True),
+    torch.tensor(1.0),
+    torch.zeros(0),
+    np.zeros(3),
+    np.zeros((3, 1)),
+    np.array(["a", None], object),
+    Image.new("RGB", (4, 3)),
+    Image.new("RGB", (3, 4)),
+    Image.new("RGB", (4, 3), "red"),
+    [1, 2],
+    (1, 2),
+    [1, 2, 3],
+    {"a": 1},
+    {"b": 1},
+    {"a": 2},
+    Pair(1, 2),
+    Pair(1, 3),
+    Sample(torch.zeros(2), "a"),
+    Sample(torch.ones(2), "a"),
+    Plain([1]),
+    Plain([2]),
+]
+
+
+def test_whatever_differs_is_seen():
+    seen = [list(prints(part)) for part in PARTS]
+    for one, first in enumerate(seen):
+        assert difference(first, list(prints(PARTS[one]))) is None
+        for other, second in enumerate(seen):
+            assert (difference(first, second) is None) == (one == other)
+
+
+def test_a_difference_is_named():
+    one, other = (list(prints({"image": [torch.zeros(2), each]})) for each in (1, 2))
+    assert difference(one, other) == "['image'][1] has other values"
+    other = list(prints({"image": [torch.zeros(3), 1]}))
+    assert "['image'][0] is Tensor of ('torch.float32', (3,), False) instead of" in difference(
+        one, other
+    )
+
+
+# Copies of the process
+
+
+def compare(make, value, copies=2):
+    comparison = Comparison(make, copies)
+    try:
+        return comparison.refuse_difference(value)
+    finally:
+        comparison.close()
+
+
+def test_a_copy_changes_nothing_here(tmp_path):
+    values, file = [], tmp_path / "file"
+    file.write_bytes(bytes(range(100)))
+    with file.open("rb", buffering=0) as opened:
+        opened.seek(10)
+
+        def make():
+            values.append(1)
+            print("a copy says something", flush=True)
+            return opened.read(5)
+
+        assert compare(make, bytes(range(10, 15))) is None
+        assert values == []
+        assert opened.tell() == 10
+        with pytest.raises(NotTheSame):
+            compare(make, b"other")
+        assert opened.tell() == 10
+
+
+def test_a_copy_has_the_same_random_numbers():
+    import random
+
+    def draw():
+        return random.random(), np.random.rand(), float(torch.rand(()))
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    expected = draw()
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    assert compare(draw, expected) is None
+
+
+def test_what_is_random_by_itself_is_compared_by_types():
+    def make():
+        return np.random.default_rng().random(3), 1
+
+    assert "of which this loader does not know" in compare(make, make())
+    with pytest.raises(NotTheSame):
+        compare(make, (np.random.default_rng().random(4), 1))
+    with pytest.raises(NotTheSame):  # a single copy cannot tell
+        compare(make, make(), copies=1)
+
+
+def test_an_error_of_a_copy_is_a_difference():
+    def fail():
+        raise KeyError("truly")
+
+    with pytest.raises(NotTheSame, match="without waiting it is KeyError"):
+        compare(fail, 1)
+
+
+def test_a_copy_that_hangs_or_crashes_says_nothing(monkeypatch):
+    monkeypatch.setattr(compared, "SECONDS", 0.5)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        # its thread is not there in a copy
+        with pytest.raises(Unknown, match="did not end"):
+            compare(lambda: pool.submit(int).result(), 0)
+    with pytest.raises(Unknown, match="crashed"):
+        compare(lambda: os.kill(os.getpid(), 9), 0)
+
+
+# In a loader
+
+
+def heard_of(loader):
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = batches_of(loader)
+    return found, [str(each.message) for each in heard if each.category is UserWarning]
+
+
+class Differs(Pictures):
+    """Makes another sample if its tensor waits, without an error."""
+
+    first = 0
+
+    def __getitem__(self, at):
+        tensor, *rest = super().__getitem__(at)
+        if at >= self.first and lazy_of(tensor) is not None:
+            tensor = torch.zeros(3, 16, 16)
+        return tensor, *rest
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sample_that_differs_while_it_waits_is_found(files, workers):
+    def own():
+        return loader_of(Differs(files), shuffle=True, num_workers=workers)
+
+    expected = batches_of(own())
+    with LazyLoader(own()) as loader:
+        found, heard = heard_of(loader)
+    assert_equal(found, expected)
+    assert len(heard) == 1
+    assert "NotTheSame: [0] has other values" in heard[0]
+    assert heard[0].endswith("nothing waits")
+
+
+def test_the_tenth_sample_is_compared_as_well(files):
+    data = Differs(files)
+    data.first = 9
+    with LazyLoader(loader_of(data, batch_size=5)) as loader:
+        found, heard = heard_of(loader)
+    assert "NotTheSame" in heard[0]
+    expected = batches_of(loader_of(data, batch_size=5))
+    assert_equal(found, expected)
+
+
+class Collates:
+    def __call__(self, samples):
+        images = torch.stack([sample[0] for sample in samples])
+        return images if lazy_of(images) is None else images.new_zeros(images.shape)
+
+
+def test_a_batch_that_differs_is_found(files):
+    def own():
+        return loader_of(Pictures(files), num_workers=1, collate_fn=Collates())
+
+    expected = batches_of(own())
+    with LazyLoader(own()) as loader:
+        found, heard = heard_of(loader)
+    assert_equal(found, expected)
+    assert "collate_fn: NotTheSame" in heard[0]
+
+
+class Threads(Pictures):
+    """Makes its samples in threads that it keeps."""
+
+    pool = None
+
+    def __getitem__(self, at):
+        self.pool = self.pool or ThreadPoolExecutor(1)
+        return super().__getitem__(at)[1], self.pool.submit(super().__getitem__, at).result()[0]
+
+
+def test_threads_of_a_worker_are_coped_with(files, monkeypatch):
+    monkeypatch.setattr(compared, "SECONDS", 1.0)
+    start = time.monotonic()
+    with LazyLoader(loader_of(Threads(files), num_workers=1)) as loader:
+        found, heard = heard_of(loader)
+    assert len(found) == 5
+    # in the first sample they are not there yet, in the tenth they are
+    assert "not compared with true ones here: a copy of the process did not end" in heard[0]
+    assert time.monotonic() - start < 60
+    assert threading.active_count() < 20
+
+
+class Connects(Pictures):
+    """Keeps a connection open."""
+
+    def __getitem__(self, at):
+        if not hasattr(self, "connection"):
+            self.server = socket.create_server(("127.0.0.1", 0))
+            self.connection = socket.create_connection(self.server.getsockname())
+        return super().__getitem__(at)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_connections_are_not_shared_with_a_copy(files):
+    with LazyLoader(loader_of(Connects(files), num_workers=1)) as loader:
+        _, heard = heard_of(loader)
+    assert len(heard) == 1
+    assert "network connections" in heard[0]
+
+
+class Fresh(Pictures):
+    """Makes a generator for each sample, from numbers of the system."""
+
+    def __getitem__(self, at):
+        return super().__getitem__(at)[0] * np.random.default_rng().random(), at
+
+
+def test_a_program_that_is_random_by_itself_goes_on_waiting(files):
+    with LazyLoader(loader_of(Fresh(files), num_workers=1)) as loader:
+        _, heard = heard_of(loader)
+        assert loader.waited > 10
+    assert "of which this loader does not know" in heard[0]
+
+
+def test_nothing_is_compared_where_there_is_no_fork(files, monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    with LazyLoader(loader_of(Pictures(files))) as loader:
+        found, heard = heard_of(loader)
+        assert loader.waited == 20
+    assert len(found) == 5
+    assert "not compared" in heard[0]
+
+
+def test_it_says_what_was_compared(files):
+    with LazyLoader(loader_of(Pictures(files), num_workers=1), CPU) as loader:
+        _, heard = heard_of(loader)
+        text = loader.explain()
+    assert not heard
+    assert "3 samples and batches were made once more, truly" in text  # the 1st, the 10th, a batch
+    assert "pictures of backends were compared with the program's" in text
+    with LazyLoader(loader_of(Pictures(files), num_workers=1), check=False) as loader:
+        list(loader)
+        assert "compared" not in loader.explain()
+
+
+# Pixels of a backend
+
+
+def test_a_backend_that_makes_other_pixels_is_left_out(files, monkeypatch):
+    from dali_pipes.adapters.lazy.compiler import lines
+
+    finish = lines.finish
+
+    def wrong(images, *args):
+        return finish(images, *args).roll(2, -1)
+
+    monkeypatch.setattr(lines, "finish", wrong)
+    own = loader_of(Pictures(files))
+    expected = batches_of(own)
+    with LazyLoader(own, CPU, check=True) as loader:
+        found, heard = heard_of(loader)
+        text = loader.explain()
+    assert "away from the program's own" in heard[0]
+    assert "such pictures are made as noted" in text
+    assert_equal(found, expected)

@@ -1,0 +1,207 @@
+"""Collate functions that look at pixels run in the training process, on finished pictures, with
+the random numbers that they would have had in the worker.
+"""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from lazy_programs import Pictures, assert_equal, batches_of, loader_of
+from torch.utils.data import default_collate, get_worker_info
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+
+import dali_pipes as dp
+from dali_pipes.adapters.lazy.loader import LazyLoader
+
+CPU = dp.DaliConfig(device="cpu", num_threads=1)
+
+
+def mix(samples):
+    """Draws from all generators, before and after it has looked."""
+    images, labels, *rest = default_collate(samples)
+    ratio, order = np.random.beta(1, 1), torch.randperm(len(images))
+    images = images * ratio + images[order] * (1 - ratio)
+    images = images + torch.randn_like(images) * random.random()
+    return images, labels, labels[order], float(ratio), *rest
+
+
+def erase_some(samples):
+    """Looks at some batches only."""
+    images, *rest = default_collate(samples)
+    if random.random() < 0.6:
+        images = images.clone()
+        images[:, :, 3:9, 3:9] = images[:, :, 3:9, 3:9].flip(-1) * 0.5
+    return images, *rest
+
+
+class Mixing:
+    """As torchvision's recipes do it; it keeps nothing from batch to batch."""
+
+    def __init__(self):
+        self.mix = v2.RandomChoice([v2.MixUp(num_classes=30), v2.CutMix(num_classes=30)])
+
+    def __call__(self, samples):
+        images, labels, *rest = default_collate(samples)
+        return *self.mix(images, labels), *rest
+
+
+class Counting(Mixing):
+    """Keeps something from batch to batch."""
+
+    count = 0
+
+    def __call__(self, samples):
+        self.count += 1
+        images, *rest = default_collate(samples)
+        return images * images.mean() * self.count, *rest
+
+
+TOTAL = 0
+
+
+def count_globally(samples):
+    global TOTAL
+    TOTAL += 1
+    images, *rest = default_collate(samples)
+    return images * images.mean() * TOTAL, *rest
+
+
+def draw_by_pixels(samples):
+    """How many numbers it draws depends on what it sees."""
+    images, *rest = default_collate(samples)
+    numbers = torch.rand(1 + int(images.abs().sum()) % 5)
+    return images, numbers.sum(), *rest
+
+
+def heard_of(loader, epochs=1):
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = batches_of(loader, epochs)
+    return found, [str(each.message) for each in heard if each.category is UserWarning]
+
+
+@pytest.mark.parametrize("collate", [mix, erase_some, Mixing()], ids=["all", "some", "recipe"])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_batches_are_those_of_the_old_loader(files, workers, collate):
+    def own():
+        return loader_of(
+            Pictures(files), batch_size=2, shuffle=True, num_workers=workers, collate_fn=collate
+        )
+
+    expected = batches_of(own(), 2)
+    with LazyLoader(own(), check=False) as loader:
+        found, heard = heard_of(loader, 2)
+        assert_equal(found, expected)
+        assert not heard
+        assert "runs in the training process" in loader.explain()
+        # only the first batches of each worker, from which it is seen that it looks
+        assert loader.waited >= 40 - 2 * 2 * 2 * max(workers, 1)
+
+
+@pytest.mark.parametrize("collate", [mix, erase_some, Mixing()], ids=["all", "some", "recipe"])
+def test_with_a_seed_any_number_of_workers_gives_the_same(files, collate):
+    found = []
+    for workers in (0, 2):
+        own = loader_of(Pictures(files), shuffle=True, num_workers=workers, collate_fn=collate)
+        with LazyLoader(own, seed=3, check=False) as loader:
+            found.append(batches_of(loader, 2))
+    assert_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("collate", [Counting(), count_globally, draw_by_pixels], ids=["object", "global", "pixels"])
+def test_what_cannot_run_elsewhere_runs_in_the_worker(files, collate):
+    def own():
+        return loader_of(Pictures(files), num_workers=1, collate_fn=collate)
+
+    expected = batches_of(own(), 2)
+    with LazyLoader(own(), check=False) as loader:
+        found, heard = heard_of(loader, 2)
+        assert_equal(found, expected)
+        assert "it runs in the workers, with true pictures" in loader.explain()
+    assert len(heard) == 1
+
+
+def test_samples_are_copied_before_the_program_goes_on(files):
+    """A data set may use its memory again."""
+
+    class Reuses(Pictures):
+        def __init__(self, files):
+            super().__init__(files)
+            self.table = torch.zeros(3)
+
+        def __getitem__(self, at):
+            picture, *rest = super().__getitem__(at)
+            return picture, self.table.fill_(at), *rest
+
+    def own():
+        return loader_of(Reuses(files), batch_size=1, num_workers=1, collate_fn=mix_one)
+
+    expected = batches_of(own())
+    with LazyLoader(own(), check=False) as loader:
+        assert_equal(batches_of(loader), expected)
+
+
+def mix_one(samples):
+    (sample,) = samples
+    return sample[0] * sample[0].mean(), sample[1].clone()
+
+
+def test_pictures_of_pillow_are_made_in_the_workers(files):
+    class Plain(Pictures):
+        def __getitem__(self, at):
+            from PIL import Image
+
+            with Image.open(self.files[at]) as file:
+                return file.convert("RGB").resize((20, 12)), at
+
+    def collate(samples):
+        assert get_worker_info() is None or not isinstance(samples, tuple)
+        return torch.stack([F.to_tensor(picture) for picture, _ in samples]).mean(0), [
+            at for _, at in samples
+        ]
+
+    def own():
+        return loader_of(Plain(files), num_workers=1, collate_fn=collate)
+
+    expected = batches_of(own())
+    with LazyLoader(own(), check=False) as loader:
+        assert_equal(batches_of(loader), expected)
+
+
+def test_a_backend_makes_the_pictures_before_they_are_mixed(files):
+    def own():
+        return loader_of(Pictures(files), num_workers=1, collate_fn=mix)
+
+    expected = batches_of(own())
+    with LazyLoader(own(), CPU, check=False) as loader:
+        found = batches_of(loader)
+        assert loader._executor.count
+    for (old, *draws), (new, *drawn) in zip(expected, found, strict=True):
+        assert_equal([*old[1:], draws], [*new[1:], drawn])
+        assert (old[0] - new[0]).abs().mean() < 0.5 / 510
+
+
+def test_its_error_is_the_programs_own(files):
+    def collate(samples):
+        images, labels, *_ = default_collate(samples)
+        if 8 in labels:
+            raise ZeroDivisionError("eight")
+        return images * images.mean(), labels
+
+    own = loader_of(Pictures(files), num_workers=1, collate_fn=collate)
+    with LazyLoader(own, check=False) as loader:
+        batches = iter(loader)
+        assert len([next(batches), next(batches)]) == 2
+        with pytest.raises(ZeroDivisionError, match="eight"):
+            next(batches)
+
+
+def test_the_first_batch_is_compared(files):
+    own = loader_of(Pictures(files), num_workers=1, collate_fn=mix)
+    with LazyLoader(own, seed=1) as loader:
+        found, heard = heard_of(loader)
+    assert not heard
+    assert len(found) == 5

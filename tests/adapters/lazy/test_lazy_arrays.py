@@ -1,0 +1,227 @@
+"""Arrays that wait: whatever is done to them gives what it gives with true ones, bit for bit, with the
+same strides, and memory is shared where it was.
+"""
+
+import copy
+import io
+import pickle
+import random
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from dali_pipes.adapters.lazy.arrays import is_lazy
+from dali_pipes.adapters.lazy.patching import patched
+from dali_pipes.adapters.lazy.state import PROCESS, sending, waiting
+from dali_pipes.adapters.lazy.tensors import lazy_of
+
+HEIGHT, WIDTH = 6, 8
+
+
+def _encoded(seed):
+    pixels = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+FILES = [_encoded(seed) for seed in range(4)]
+
+
+def picture(at=0, mode="RGB"):
+    return Image.open(io.BytesIO(FILES[at])).convert(mode)
+
+
+@contextmanager
+def lazily():
+    """In it pictures wait, and libraries know of it."""
+    PROCESS.seen.clear()
+    PROCESS.failed = None
+    with patched(), waiting(True):
+        yield
+    assert PROCESS.failed is None
+
+
+def waits(value):
+    if isinstance(value, torch.Tensor):
+        lazy = lazy_of(value)
+        return lazy is not None and lazy.waits
+    return is_lazy(value) and value.waits
+
+
+def true(value):
+    if isinstance(value, torch.Tensor):
+        lazy = lazy_of(value)
+        return value if lazy is None else lazy.true()
+    return value.true() if is_lazy(value) else value
+
+
+def layout(value):
+    """Shape, dtype and strides, where these mean something."""
+    steps = value.stride() if isinstance(value, torch.Tensor) else value.strides
+    strides = [step for step, size in zip(steps, value.shape, strict=True) if size > 1]
+    writeable = isinstance(value, torch.Tensor) or value.flags.writeable
+    return tuple(value.shape), value.dtype, strides, writeable
+
+
+def check_same(program, *, is_noted=None):
+    """Runs a program, which returns arrays and tensors, truly and lazily.
+
+    Args:
+        is_noted: whether all of the results wait, and nothing was made; None: as they will.
+    """
+    expected = program()
+    with lazily():
+        found = program()
+        if is_noted is not None:
+            assert [waits(each) for each in found] == [is_noted] * len(found), PROCESS.seen
+            assert bool(PROCESS.seen) is not is_noted
+        announced = [layout(each.stand_in if is_lazy(each) else each) for each in found]
+        assert announced == [layout(each) for each in expected]
+        made = [true(each) for each in found]
+        assert [layout(each) for each in made] == announced
+        for one, other in zip(made, expected, strict=True):
+            assert np.array_equal(np.asarray(one), np.asarray(other))
+        arrays = [np.asarray(each) for each in made], [np.asarray(each) for each in expected]
+        assert [
+            [np.shares_memory(one, other) for one in own] for own in arrays for other in own
+        ] == [[np.shares_memory(one, other) for one in arrays[1]] for other in arrays[1]] * 2
+
+
+# Chains of functions
+
+
+SOURCES = [
+    lambda at: np.array(picture(at)),
+    lambda at: np.asarray(picture(at)),
+    lambda at: np.array(picture(at, "L")),
+    lambda at: np.asarray(picture(at), dtype=np.float32) / 255,
+    lambda at: np.asarray(picture(at, "L"), np.int64),
+]
+
+
+def _index(x, draw):
+    parts = []
+    for size in x.shape:
+        first = draw.randrange(size)
+        one = draw.choice(
+            [slice(None), slice(first, None), slice(None, None, -1), slice(None, None, 2)]
+        )
+        parts.append(one if draw.random() < 0.8 or x.ndim < 3 else first)
+    if draw.random() < 0.3:
+        parts[draw.randrange(len(parts)) :] = [...]
+    elif draw.random() < 0.3 and x.ndim < 5:
+        parts.insert(draw.randrange(len(parts) + 1), None)
+    return x[tuple(parts)]
+
+
+def _arithmetic(x, draw):
+    function = draw.choice([np.add, np.subtract, np.multiply, np.divide, np.greater, np.equal])
+    numbers = [2, 0.5, 255.0, np.float32(3), np.array([1.5]), np.int64(2)]
+    if x.shape[-1] == 3:
+        numbers += [np.array([1.0, 2.0, 3.0]), [0.5, 0.25, 0.125], np.float32([1, 2, 3])]
+    number = draw.choice(numbers)
+    return function(number, x) if draw.random() < 0.3 else function(x, number)
+
+
+def _change(x, draw):
+    number = draw.choice([2, 0.5, np.float32(4), 1])
+    how = draw.randrange(4)
+    if how == 0:
+        x += number
+    elif how == 1:
+        x -= number
+    elif how == 2:
+        x *= number
+    else:
+        x /= number
+    return x
+
+
+def _set(x, draw):
+    at = tuple(slice(draw.randrange(size), None) for size in x.shape[: draw.randrange(1, x.ndim)])
+    x[at] = draw.choice([0, 7, 1.5])
+    return x
+
+
+def _transpose(x, draw):
+    return x.transpose(draw.sample(range(x.ndim), x.ndim))
+
+
+def _stack(x, draw):
+    other = x + x.dtype.type(1)
+    return np.stack([x, other] if draw.random() < 0.7 else [x, x], draw.randrange(x.ndim + 1))
+
+
+def _concatenate(x, draw):
+    return np.concatenate([x, x] if draw.random() < 0.5 else [x, x.copy()], draw.randrange(x.ndim))
+
+
+FUNCTIONS = [
+    *(_index, _arithmetic, _change, _set, _transpose, _concatenate),
+    lambda x, draw: _stack(x, draw) if x.ndim < 5 else x,
+    lambda x, draw: np.moveaxis(x, draw.randrange(x.ndim), draw.randrange(x.ndim)),
+    lambda x, draw: np.swapaxes(x, 0, -1),
+    lambda x, draw: x.T,
+    lambda x, draw: np.flip(x, draw.randrange(x.ndim)),
+    lambda x, draw: np.fliplr(x),
+    lambda x, draw: np.flipud(x),
+    lambda x, draw: np.rot90(x, draw.randrange(4)),
+    lambda x, draw: np.expand_dims(x, draw.randrange(x.ndim + 1)) if x.ndim < 5 else x,
+    lambda x, draw: np.squeeze(x),
+    lambda x, draw: x.reshape(1, *x.shape) if x.ndim < 5 else x,
+    lambda x, draw: x.copy(),
+    lambda x, draw: x.copy(draw.choice("KCF")),
+    lambda x, draw: np.copy(x),
+    lambda x, draw: x.astype(
+        draw.choice([np.float32, np.float64, np.uint8, np.int64, "f4", float])
+    ),
+    lambda x, draw: x.astype(x.dtype, copy=False),
+    lambda x, draw: np.ascontiguousarray(x),
+    lambda x, draw: np.array(x),
+    lambda x, draw: np.asarray(x, np.float32),
+    lambda x, draw: np.repeat(x, 3, axis=draw.randrange(x.ndim)),
+    lambda x, draw: np.array([x, x + 1]) if x.ndim < 5 else x,
+    lambda x, draw: np.clip(x, 1, 9),
+    lambda x, draw: torch.from_numpy(x),
+    lambda x, draw: torch.as_tensor(x),
+    lambda x, draw: torch.as_tensor(x, dtype=torch.int64),
+    lambda x, draw: torch.tensor(x),
+    lambda x, draw: torch.tensor(x, dtype=torch.float32),
+]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*not writable", "ignore:.*non-writable", "ignore:divide by zero"
+)
+@given(
+    st.integers(0, len(SOURCES) - 1),
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, len(FUNCTIONS) - 1), st.integers(0, 99)),
+        max_size=6,
+    ),
+)
+def test_a_chain_of_functions_gives_the_same_lazily_and_truly(source, steps):
+    def program():
+        made = [SOURCES[source](0), SOURCES[source](1)]
+        for at, number, seed in steps:
+            value = made[at % len(made)]
+            if isinstance(value, torch.Tensor):
+                continue
+            try:
+                found = FUNCTIONS[number](value, random.Random(seed))
+            except (RuntimeError, IndexError, ValueError, TypeError) as error:
+                if PROCESS.failed is not None:
+                    raise
+                made.append(np.zeros((1, len(type(error).__name__))))
+                continue
+            if not any(found is each for each in made) and len(getattr(found, "shape", ())) > 1:
+                made.append(found)
+        return made
+
+    check_same(program)

@@ -1,0 +1,453 @@
+"""A lazy loader in the place of a DataLoader: equal batches, its interface, and its end."""
+
+import gc
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from lazy_programs import (
+    Pictures,
+    assert_equal,
+    assert_same_as_ever,
+    batches_of,
+    loader_of,
+    seed_globals,
+    train_steps,
+)
+from PIL import Image
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torchvision import datasets
+
+import dali_pipes as dp
+from dali_pipes.adapters.lazy.convert import from_torch
+from dali_pipes.adapters.lazy.loader import LazyLoader
+
+CPU = dp.DaliConfig(device="cpu", num_threads=1)
+
+
+class DrawingSampler:
+    """Draws for every batch, so that its draws lie between those of the training."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        for _ in range(5):
+            yield [random.randrange(self.count), int(torch.randint(self.count, ()))]
+
+    def __len__(self):
+        return 5
+
+
+def programs(files):
+    data = Pictures(files)
+    weights = list(range(1, len(files) + 1))
+    batches = BatchSampler(RandomSampler(data), 3, drop_last=True)
+    return {
+        "in order": partial(loader_of, data),
+        "shuffled": partial(loader_of, data, shuffle=True, drop_last=True),
+        "no batches": partial(loader_of, data, batch_size=None, shuffle=True),
+        "with replacement": lambda: loader_of(
+            data, sampler=WeightedRandomSampler(weights, 10, replacement=True)
+        ),
+        "a subset": lambda: loader_of(data, sampler=SubsetRandomSampler([3, 5, 7, 11, 13])),
+        "a batch sampler": lambda: DataLoader(data, batch_sampler=batches),
+        "a sampler that draws": lambda: DataLoader(data, batch_sampler=DrawingSampler(len(data))),
+        "a list": lambda: loader_of(data, sampler=[2, 2, 4, 7, 1]),
+        "a rank": lambda: loader_of(data, sampler=DistributedSampler(data, 2, 1, seed=3)),
+        "a generator": lambda: loader_of(
+            data, shuffle=True, generator=torch.Generator().manual_seed(5)
+        ),
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", programs([""]))
+def test_batches_are_those_of_the_old_loader(files, name, workers):
+    make = programs(files)[name]
+
+    def with_workers():
+        loader = make()
+        loader.num_workers = workers
+        loader.prefetch_factor = 2 if workers else None
+        return loader
+
+    loader = assert_same_as_ever(with_workers, epochs=2, check=False)
+    assert "100%" in loader.explain().splitlines()[0]
+
+
+@pytest.mark.parametrize("options", [{"persistent_workers": True}, {"prefetch_factor": 4}])
+def test_options_of_workers_stay(files, options):
+    make = partial(loader_of, Pictures(files), shuffle=True, num_workers=2, **options)
+    assert_same_as_ever(make, epochs=2)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_may_start_in_any_way(files, method):
+    make = partial(
+        loader_of, Pictures(files), shuffle=True, num_workers=1, multiprocessing_context=method
+    )
+    assert_same_as_ever(make)
+
+
+def set_up(worker):
+    torch.utils.data.get_worker_info().dataset.transform = train_steps(8 + worker)
+    np.random.seed(worker)
+
+
+def test_worker_init_fn_may_change_the_data_set(files):
+    make = partial(loader_of, Pictures(files), num_workers=2, worker_init_fn=set_up)
+    assert_same_as_ever(make, epochs=2)
+
+
+def test_a_backend_makes_the_pictures(files):
+    make = partial(loader_of, Pictures(files, train_steps(24)), shuffle=True, num_workers=2)
+    theirs = batches_of(make())
+    with from_torch(make(), CPU, device="cpu") as loader:
+        ours = batches_of(loader)
+        assert "24 × 24 pixels" in loader.explain()
+    for (old, *draws), (new, *drawn) in zip(theirs, ours, strict=True):
+        assert_equal([old[1:], draws], [new[1:], drawn])
+        assert old[0].dtype == new[0].dtype
+        # normalized by a std of 2: a step is 1 / 510
+        assert (old[0] - new[0]).abs().mean() < 0.25 / 510
+
+
+def test_the_programs_loader_stays_usable(files):
+    own = loader_of(Pictures(files), shuffle=True, num_workers=1)
+    before = vars(own).copy()
+    expected = batches_of(own)
+    with LazyLoader(own) as loader:
+        for _ in loader:
+            break
+        assert_equal(batches_of(own), expected)  # in the middle of a lazy epoch, too
+        list(loader)
+    assert vars(own) == before
+    assert_equal(batches_of(own), expected)
+
+
+def test_pictures_wait_only_in_the_loader(files):
+    with LazyLoader(loader_of(Pictures(files))) as loader:
+        for _ in loader:
+            with Image.open(files[0]) as picture:
+                picture.load()
+                assert "_lazy" not in vars(picture)
+            break
+
+
+def test_it_has_the_interface_of_a_dataloader(files):
+    own = loader_of(Pictures(files), shuffle=True, num_workers=2, drop_last=True)
+    with LazyLoader(own) as loader:
+        assert len(loader) == len(own) == 5
+        assert loader.dataset is own.dataset
+        assert (loader.batch_size, loader.num_workers, loader.drop_last) == (4, 2, True)
+        assert isinstance(loader.sampler, RandomSampler)
+        assert len(loader.sampler) == 20
+        assert len(loader.batch_sampler) == 5
+        with pytest.raises(AttributeError, match="num_workers cannot be set"):
+            loader.num_workers = 3
+        with pytest.raises(AttributeError):
+            loader.nothing  # noqa: B018
+
+
+def test_it_is_not_pickled(files):
+    with (
+        LazyLoader(loader_of(Pictures(files))) as loader,
+        pytest.raises(TypeError, match="cannot be pickled or copied"),
+    ):
+        pickle.dumps(loader)
+
+
+# Epochs
+
+
+def test_a_loop_that_is_left_abandons_its_epoch(files):
+    own = loader_of(Pictures(files), num_workers=1)
+    with LazyLoader(own, seed=1) as loader:
+        for _ in loader:
+            break
+        assert loader.state_dict()["samples"] == 4
+        assert len(list(loader)) == 5
+        assert loader.state_dict()["epoch"] == 2
+
+
+def test_one_epoch_at_a_time_is_delivered(files):
+    with LazyLoader(loader_of(Pictures(files), num_workers=1)) as loader:
+        first = iter(loader)
+        next(first)
+        second = iter(loader)
+        with pytest.raises(RuntimeError, match="one epoch at a time"):
+            next(first)
+        assert len(list(second)) == 5
+        with pytest.raises(StopIteration):
+            next(second)
+
+
+def children():
+    return {each.pid for each in psutil.Process().children(recursive=True)}
+
+
+def wait_for_end(before):
+    end = time.monotonic() + 20
+    while children() - before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not children() - before
+
+
+@pytest.mark.parametrize("how", ["close", "drop the loader", "leave the loop", "error"])
+@pytest.mark.parametrize("config", [None, CPU], ids=["as noted", "dali"])
+def test_workers_end_with_it(files, how, config):
+    before = children()
+    loader = LazyLoader(loader_of(Pictures(files), num_workers=2), config)
+    batches = iter(loader)
+    next(batches)
+    assert children() - before
+    if how == "close":
+        loader.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            iter(loader)
+    elif how == "drop the loader":
+        del loader, batches
+    elif how == "leave the loop":
+        del batches
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            for _ in batches:
+                raise KeyboardInterrupt
+        del batches
+    gc.collect()
+    wait_for_end(before)
+
+
+def test_persistent_workers_stay_until_it_is_closed(files):
+    before = children()
+    own = loader_of(Pictures(files), num_workers=2, persistent_workers=True)
+    with LazyLoader(own) as loader:
+        list(loader)
+        workers = children() - before
+        assert len(workers) >= 2
+        for _ in loader:
+            break
+        list(loader)
+        assert children() - before == workers
+    del own, loader
+    gc.collect()
+    wait_for_end(before)
+
+
+class Interrupts(Dataset):
+    def __init__(self, files):
+        self.inner, self.count = Pictures(files), 0
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getitem__(self, at):
+        self.count += 1
+        if self.count == 6:
+            raise KeyboardInterrupt
+        return self.inner[at]
+
+
+def test_an_interrupt_ends_an_epoch_and_not_the_loader(files):
+    with LazyLoader(loader_of(Interrupts(files)), check=False) as loader:
+        with pytest.raises(KeyboardInterrupt):
+            list(loader)
+        assert len(list(loader)) == 5
+
+
+def use_in_fork(loader, there):
+    try:
+        next(iter(loader))
+    except RuntimeError as error:
+        there.send(str(error))
+    del loader
+    gc.collect()
+
+
+def test_a_fork_does_not_use_it(files):
+    with LazyLoader(loader_of(Pictures(files), num_workers=1), CPU) as loader:
+        batches = iter(loader)
+        next(batches)
+        context = multiprocessing.get_context("fork")
+        here, there = context.Pipe()
+        process = context.Process(target=use_in_fork, args=(loader, there))
+        process.start()
+        assert "another process" in here.recv()
+        process.join()
+        assert len(list(batches)) == 4
+
+
+# What it takes
+
+
+def test_what_is_no_dataloader_is_refused_by_name(files):
+    data = Pictures(files)
+    with pytest.raises(dp.ConfigError, match="Pictures; pass on the DataLoader of it"):
+        from_torch(data)
+    with pytest.raises(dp.ConfigError, match="builtins list; it takes a DataLoader"):
+        from_torch([data])
+    with (
+        LazyLoader(loader_of(data)) as loader,
+        pytest.raises(dp.ConfigError, match="one of from_torch already"),
+    ):
+        from_torch(loader)
+    with pytest.raises(dp.ConfigError, match="on_bad_sample"):
+        from_torch(loader_of(data), CPU, on_bad_sample="skip")
+
+
+class Endless(DataLoader):
+    """As Ultralytics' InfiniteDataLoader: it keeps an iterator from the start on."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+class Repeated:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_derived_loader_may_keep_its_iterator(files, workers):
+    own = Endless(Pictures(files), batch_size=4, num_workers=workers)
+    expected = [batch[1].tolist() for batch in own]
+    with LazyLoader(own, check=False) as loader:
+        assert len(loader) == 5
+        for _ in range(2):
+            assert [batch[1].tolist() for batch in loader] == expected
+        assert loader.waited == 40
+
+
+def test_timms_prefetch_loader_goes_on_as_it_did(files, tmp_path):
+    timm_data = pytest.importorskip("timm.data")
+    for at, file in enumerate(files):
+        home = tmp_path / f"class_{at % 2}"
+        home.mkdir(exist_ok=True)
+        os.link(file, home / os.path.basename(file))
+
+    def make():
+        seed_globals()
+        return timm_data.create_loader(
+            timm_data.ImageDataset(str(tmp_path)),
+            (3, 24, 24),
+            4,
+            is_training=True,
+            re_prob=0.7,
+            num_workers=1,
+            persistent_workers=False,
+            device=torch.device("cpu"),
+        )
+
+    theirs = batches_of(make(), 2)
+    with from_torch(make(), CPU) as loader:
+        assert loader.device == torch.device("cpu")
+        loader.mixup_enabled = False
+        ours = batches_of(loader, 2)
+        assert loader.waited
+    for (old, *draws), (new, *drawn) in zip(theirs, ours, strict=True):
+        assert_equal([old[1], draws], [new[1], drawn])
+        assert torch.equal(old[0] == 0, new[0] == 0)  # the same rectangles
+        assert (old[0] - new[0]).abs().mean() < 0.02
+
+    with pytest.raises(dp.ConfigError, match="PrefetchLoader puts batches on cpu"):
+        from_torch(make(), CPU, device="cuda")
+    with from_torch(make(), CPU, seed=3) as loader:
+        expected = batches_of(loader)
+        batches = iter(loader)
+        next(batches)
+        state = json.loads(json.dumps(loader.state_dict()))
+        rest = [batch for batch in batches]
+    assert state["samples"] == 4  # although timm takes one batch ahead
+    with from_torch(make(), CPU, seed=3) as loader:
+        loader.load_state_dict(state)
+        assert_equal([list(batch) for batch in loader], [list(batch) for batch in rest])
+    assert len(expected) == 5
+
+
+# What it says
+
+
+def test_explain_names_the_line_that_looks(files):
+    with LazyLoader(loader_of(Looks(files), num_workers=1), check=False) as loader:
+        list(loader)
+        text = loader.explain()
+    assert "0% of 20 pictures waited" in text
+    assert "test_lazy_loader.py" in text
+    assert "Looks.__getitem__" in text
+    assert "20 times" in text
+    assert "CPU-s an epoch" in text
+
+
+class Looks(Pictures):
+    def __getitem__(self, at):
+        picture = Image.open(self.files[at]).convert("RGB")
+        return self.transform(picture), picture.getpixel((0, 0))
+
+
+def test_explain_says_that_a_folder_needs_no_code(tmp_path, files):
+    home = tmp_path / "class"
+    home.mkdir()
+    os.link(files[0], home / "0.jpg")
+    data = datasets.ImageFolder(str(tmp_path), train_steps())
+    with LazyLoader(loader_of(data)) as loader:
+        assert f"dp.Manifest.open('{tmp_path}')" in loader.explain()
+    with LazyLoader(loader_of(Pictures(files))) as loader:
+        assert "Manifest" not in loader.explain()
+
+
+MANY = """
+import time
+from torch.utils.data import DataLoader, Dataset
+from dali_pipes.adapters.lazy.loader import LazyLoader
+from lazy_programs import Pictures
+
+data = Pictures({files!r} * 5000)
+loader = LazyLoader(DataLoader(data, 4, shuffle=True, num_workers=2))
+assert len(data) == 100_000
+start = time.process_time()
+next(iter(loader))
+print(time.process_time() - start)
+loader.close()
+"""
+
+
+def test_no_scan_comes_before_the_first_batch(files):
+    made = subprocess.run(
+        [sys.executable, "-c", MANY.format(files=files)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr

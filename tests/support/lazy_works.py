@@ -1,0 +1,44 @@
+"""Pictures that wait, as works of an `Executor`, and how far they are from true ones."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from dali_pipes.adapters.lazy.cells import is_laid_out
+from dali_pipes.adapters.lazy.compiler.executor import Executor, Work
+from dali_pipes.adapters.lazy.found import Found
+from dali_pipes.adapters.lazy.state import eager, waiting
+
+
+def waits_for(program: Callable[..., Any], *each: Sequence[Any]) -> Found:
+    """What a program makes of each of these, while pictures wait."""
+    with waiting(True):
+        return Found([program(*arguments) for arguments in zip(*each, strict=True)])
+
+
+def work_of(found: Found) -> Work:
+    return Work(found.cells, found)
+
+
+def values_of(work: Work) -> list[Any]:
+    """What the program has in the end; the work's error is raised."""
+    if work.error:
+        raise work.error
+    with eager():
+        return list(work.parcel.true())
+
+
+def made_by(executor: Executor, program: Callable[..., Any], *each: Sequence[Any]) -> list[Any]:
+    (work,) = executor.run(iter([work_of(waits_for(program, *each))]))
+    return values_of(work)
+
+
+def steps_apart(made: Any, true: Any, in_a_step: float = 1.0) -> np.ndarray:
+    """|difference| of each value, in steps of pixels; shape and dtype must be equal."""
+    assert type(made) is type(true), (type(made), type(true))
+    assert made.shape == true.shape and made.dtype == true.dtype, (made.shape, made.dtype)
+    assert not isinstance(made, torch.Tensor) or is_laid_out(made, true.stride())
+    one, other = np.asarray(made, np.float64), np.asarray(true, np.float64)
+    return np.asarray(np.abs(one - other) / in_a_step)
