@@ -78,6 +78,8 @@ FLOORS = [
 # of the modules that hold them.
 IMPORTERS = {
     "__init__.py": "a public name is imported when it is first used",
+    "adapters/lazy/steps/step.py": "a row of the table names the library that has the function, "
+    "which is imported only if the program has it",
     "backends/registry.py": "a backend's libraries are imported when a loader is built with it; "
     "other packages add backends",
     "system/functions.py": "users name their functions on the command line",

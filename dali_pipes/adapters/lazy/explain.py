@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.adapters.from_torch.convert import transform_from_torch
+from dali_pipes.adapters.transforms.convert import transform_from_torch
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.looks import hint
 from dali_pipes.adapters.lazy.order import Order
