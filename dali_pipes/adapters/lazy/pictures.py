@@ -1,8 +1,8 @@
 """Pillow's own images, whose pixels wait.
 
 There is no other class: a picture that waits is the very object that Pillow has made, of the class
-that it has ever been, without pixels (`_im` is None). In its `__dict__` it has a recipe, `_lazy`, and
-the size and mode that these pixels will have, `_form`.
+that it has ever been, without pixels (`_im` is None). In its `__dict__` it has a recipe, `_lazy`,
+and the size and mode that these pixels will have, `_form`.
 
 - Until a program asks for pixels nothing is different: `Image.open` has read the header, the file
   is open, `tell`, `info`, `draft`, `verify` do what they do.
@@ -32,7 +32,7 @@ from dali_pipes.adapters.lazy.cells import check
 from dali_pipes.adapters.lazy.looks import looking
 from dali_pipes.adapters.lazy.recipes import NO_OPTIONS, OPENERS, Note, Recipe, Source, frozen
 from dali_pipes.adapters.lazy.state import PROCESS, STATE, pictures_wait
-from dali_pipes.adapters.lazy.steps.step import STEPS, Method, Step, replace
+from dali_pipes.adapters.lazy.steps.step import Method, Step, replace
 
 Image = PIL.Image.Image
 Size = tuple[int, int]  # width, height
@@ -57,9 +57,10 @@ def _is_lazy(picture: Any) -> bool:
 def _recipe(picture: Any) -> Recipe | None:
     """Its recipe, if a step may be noted: Pillow itself may have said that it has a palette now."""
     own = picture.__dict__
-    if "_lazy" not in own or own["_im"] is not None or own["_mode"] != own["_form"][1]:
+    recipe: Recipe | None = own.get("_lazy")
+    if recipe is None or own["_im"] is not None or own["_mode"] != own["_form"][1]:
         return None
-    return own["_lazy"]
+    return recipe
 
 
 def recipe_of(picture: Any) -> Recipe | None:
@@ -103,8 +104,9 @@ def materialize(picture: PIL.Image.Image) -> None:
 
 def finish(picture: PIL.Image.Image) -> PIL.Image.Image:
     """Makes its pixels because its batch is ready, and not because the program looks at them."""
-    if _is_lazy(picture):
-        fill(picture, picture.__dict__["_lazy"].make())
+    recipe = picture.__dict__.get("_lazy")
+    if recipe is not None and picture._im is None:
+        fill(picture, recipe.make())
     return picture
 
 
@@ -116,12 +118,22 @@ def fill(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
         if picture._im is None:
             picture._im = made._im
             picture.__dict__.pop("_lazy", None)
-            picture.__dict__.pop("_form", None)
+
+
+def call_blank(picture: Any) -> None:
+    """Says that all pixels of a new picture have one color, until somebody looks for them."""
+    if picture._mode in PLAIN and min(picture._size) > 0:
+        picture.__dict__["_blank"] = True
+
+
+def color_of_blank(picture: Any) -> Any:
+    """The color of all of its pixels, as of `getpixel`; None: somebody may have changed some."""
+    return picture._im.getpixel((0, 0)) if "_blank" in picture.__dict__ else None
 
 
 def adopt(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
     """Makes a picture what another one is, which was made of it, as Pillow does in place."""
-    for name in ("_im", "_mode", "_size", "_lazy", "_form"):
+    for name in ("_im", "_mode", "_size", "_lazy", "_form", "_blank"):
         picture.__dict__.pop(name, None)
         if name in made.__dict__:
             picture.__dict__[name] = made.__dict__[name]
@@ -338,7 +350,7 @@ def _decode(file: Any, kind: str, is_lenient: bool, draft: Any) -> PIL.Image.Ima
 @contextmanager
 def _lenient(on: bool) -> Iterator[None]:
     """In it truncated files are right, or not."""
-    if PIL.ImageFile.LOAD_TRUNCATED_IMAGES == on:
+    if on == PIL.ImageFile.LOAD_TRUNCATED_IMAGES:
         yield
         return
     with _LOCKS.flag:
@@ -396,6 +408,8 @@ def _get_im(function: Any) -> property:
     def im(self: Any) -> Any:
         if self._im is None:
             materialize(self)
+        else:
+            self.__dict__.pop("_blank", None)  # from now on it may change
         return get(self)
 
     return property(im, function.fset, function.fdel, function.__doc__)

@@ -73,7 +73,7 @@ class Source(NamedTuple):
             return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]))
         is_whole = _is_end(os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0)))
         name = os.fsdecode(path)
-        absolute = name if name.startswith("/") else os.path.join(os.getcwd(), name)
+        absolute = name if name.startswith("/") else os.path.abspath(name)
         return cls(opener, options, absolute, None, _stamp(found), is_whole)
 
     @classmethod
