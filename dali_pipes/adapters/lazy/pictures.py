@@ -30,9 +30,19 @@ from PIL.PngImagePlugin import PngImageFile
 
 from dali_pipes.adapters.lazy.cells import check
 from dali_pipes.adapters.lazy.looks import looking
-from dali_pipes.adapters.lazy.recipes import NO_OPTIONS, OPENERS, Note, Recipe, Source, frozen
+from dali_pipes.adapters.lazy.recipes import (
+    NO_OPTIONS,
+    OPENERS,
+    STORES_RGB,
+    Note,
+    Recipe,
+    Source,
+    frozen,
+)
 from dali_pipes.adapters.lazy.state import PROCESS, STATE, pictures_wait
 from dali_pipes.adapters.lazy.steps.step import Method, Step, replace
+from dali_pipes.data.image_files.disagreements import stores_rgb
+from dali_pipes.data.image_files.headers import describe_jpeg
 
 Image = PIL.Image.Image
 Size = tuple[int, int]  # width, height
@@ -252,20 +262,26 @@ def _source(picture: Any, fp: Any) -> Source | None:
     if picture.decoderconfig:
         draft = picture._size, picture._mode, picture.tile[0].args, picture.decoderconfig
     options = picture.format, PIL.ImageFile.LOAD_TRUNCATED_IMAGES, draft
+    coding = ""
+    if type(picture) is JpegImageFile:
+        is_rgb = picture._mode == "RGB" and stores_rgb(picture)
+        coding = STORES_RGB if is_rgb else describe_jpeg(picture)
 
     kind = type(fp)
     raw = fp.raw if kind is io.BufferedReader else fp
     if type(raw) is io.FileIO:
-        return Source.of_file("pillow", raw.name, raw.fileno(), *options)
+        return Source.of_file("pillow", raw.name, raw.fileno(), *options, coding=coding)
     if kind is io.BytesIO:
-        return Source.of_bytes("pillow", fp.getvalue(), *options)
+        return Source.of_bytes("pillow", fp.getvalue(), *options, coding=coding)
 
     # a member of an archive, a remote file, an object of the program's
     at = fp.tell()
     fp.seek(0)
     data = fp.read()
     fp.seek(at)
-    return Source.of_bytes("pillow", data, *options) if isinstance(data, bytes) else None
+    if not isinstance(data, bytes):
+        return None
+    return Source.of_bytes("pillow", data, *options, coding=coding)
 
 
 def stored_mode(picture: Any) -> str:
