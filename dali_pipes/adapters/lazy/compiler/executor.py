@@ -21,7 +21,8 @@ import torch
 from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.compiler.batches import Kind, as_noted, kind_of
 from dali_pipes.adapters.lazy.compiler.lines import Item, Lines, Pairs, Part
-from dali_pipes.adapters.lazy.compiler.row import Row, read, read_front
+from dali_pipes.adapters.lazy.compiler.reading import read, read_front
+from dali_pipes.adapters.lazy.compiler.row import Row
 from dali_pipes.adapters.lazy.recipes import STORES_RGB, Recipe, Source
 from dali_pipes.adapters.lazy.state import eager
 from dali_pipes.adapters.lazy.steps.step import STEPS, NoPlace
