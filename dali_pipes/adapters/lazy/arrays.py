@@ -15,7 +15,16 @@ import numpy as np
 import PIL.Image
 import torch
 
-from dali_pipes.adapters.lazy.cells import Cell, Form, Ints, View, Waiting, dense, sides_of
+from dali_pipes.adapters.lazy.cells import (
+    Cell,
+    Form,
+    Ints,
+    View,
+    Waiting,
+    dense,
+    outside,
+    strides_of,
+)
 from dali_pipes.adapters.lazy.looks import blame
 from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
 from dali_pipes.adapters.lazy.recipes import Recipe
@@ -53,12 +62,13 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
     """
 
     __array_priority__ = 1000.0
+    lead: Ints = ()
+    _base: "LazyArray | None" = None
 
     def __init__(
         self, cell: Cell, stand_in: np.ndarray, lead: Ints = (), path: tuple[View, ...] = ()
     ):
         self.cell, self.stand_in, self.lead, self.path = cell, stand_in, lead, path
-        self._base: LazyArray | None = None
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -71,10 +81,7 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
     strides = property(lambda self: self.stand_in.strides)
     nbytes = property(lambda self: self.stand_in.nbytes)
     itemsize = property(lambda self: self.stand_in.itemsize)
-
-    @property
-    def form(self) -> tuple[Ints, Any, Ints]:
-        return self.stand_in.shape, self.stand_in.dtype, strides_of(self.stand_in)
+    form = property(lambda self: _form(self.stand_in, self.lead))
 
     @property
     def may_be_noted(self) -> bool:
@@ -225,16 +232,15 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
     # everything else looks
 
     def __getattr__(self, name: str) -> Any:
-        # it is being made, or asked for memory
-        if name in ("stand_in", "cell", "path", "lead", "__array_struct__", "__buffer__"):
+        # it is being made, or asked for what only newer Pythons ask for
+        if name in ("stand_in", "cell", "path", "__buffer__"):
             raise AttributeError(name)
         return getattr(self.true(), name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not self.waits or not STATE.sends:
             return self.true().__reduce_ex__(protocol)
-        is_writeable = self.stand_in.flags.writeable
-        return _rebuild, (self.cell, self.form, self.lead, self.path, is_writeable)
+        return _rebuild, (self.cell, self.form, self.path, self.stand_in.flags.writeable)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if self.waits:
@@ -311,11 +317,6 @@ def _forget(ufunc: np.ufunc, inputs: Any, out: Any = (), **options: Any) -> Any:
     return new_arrays([], new_stand_in(shape, dense(shape, few.strides), few.dtype))
 
 
-def strides_of(array: np.ndarray) -> Ints:
-    """In elements."""
-    return tuple([stride // (array.itemsize or 1) for stride in array.strides])
-
-
 def new_array(
     recipe: Recipe, shape: Sequence[int], dtype: Any = np.uint8, writeable: bool = True
 ) -> LazyArray:
@@ -327,18 +328,17 @@ def new_array(
 
 def new_arrays(rows: list[Any], stand_in: np.ndarray, lead: Ints = ()) -> LazyArray:
     """An array of many pictures, in new memory."""
-    cell = Cell(rows, Form(stand_in.shape, strides_of(stand_in), lead))
-    return LazyArray(cell, stand_in, lead)
+    return LazyArray(Cell(rows, _form(stand_in, lead)), stand_in, lead)
+
+
+def _form(stand_in: np.ndarray, lead: Ints) -> Form:
+    return Form(stand_in.shape, strides_of(stand_in), stand_in.dtype, lead)
 
 
 def _rebuild(
-    cell: Cell,
-    form: tuple[Ints, Any, Ints],
-    lead: Ints,
-    path: tuple[View, ...],
-    is_writeable: bool,
+    cell: Cell, form: Form, path: tuple[View, ...], is_writeable: bool
 ) -> LazyArray:
-    shape, dtype, strides = form
+    shape, strides, dtype, lead = form
     steps = [each * np.dtype(dtype).itemsize for each in strides]
     one = np.empty(1, dtype)
     stand_in = np.lib.stride_tricks.as_strided(one, shape, steps, writeable=is_writeable)
@@ -387,9 +387,8 @@ def _rows_of(array: Any, lead: Ints) -> list[Any]:
     if type(array) is LazyArray and array.waits:
         return array.copied_rows()
     true = true_args(array)
-    sides = sides_of(range(true.ndim), lead)
-    in_order = true.transpose(*lead, *sides).copy()
-    return list(in_order.reshape(-1, *[true.shape[dim] for dim in sides]))
+    in_order = true.transpose(*lead, *outside(lead, range(true.ndim))).copy()
+    return list(in_order.reshape(-1, *outside(lead, true.shape)))
 
 
 _JOINS = {np.stack: stack, np.concatenate: concatenate}
@@ -419,7 +418,7 @@ def _array_of(copies: bool) -> Callable[..., Any]:
         if dtype is not None and np.dtype(dtype) != made.dtype:
             return made.astype(dtype)
         is_copied = made is value and (copies or options.get("copy"))
-        return made.copy("K") if is_copied else made  # type: ignore[union-attr]
+        return made.copy("K") if is_copied else made
 
     return call
 
@@ -456,10 +455,9 @@ def _as_tensor(
     if own is None or min(value.strides, default=0) < 0:
         return original(value.true(), **given)  # which complains
 
-    shape, _, strides = value.form
-    like = torch.empty_strided(shape, strides, dtype=own, device="meta")
     view = View(("torch.from_numpy",), value.lead, each=("torch.from_numpy",))
-    tensor = wrap(LazyTensor(value.cell, like, value.lead, (*value.path, view)))
+    form = value.form._replace(dtype=own)
+    tensor = wrap(LazyTensor(value.cell, form, 0, (*value.path, view)))
     return tensor if dtype is None else tensor.to(dtype)
 
 
@@ -472,9 +470,8 @@ def _tensor_of(original: Callable[..., Any], value: Any, **options: Any) -> Any:
     if not plain or not value.may_be_noted or not waits("tensor"):
         return original(value.true(), **options)
     dtype = options.get("dtype") or own
-    strides = dense(value.shape, value.strides)
-    like = torch.empty_strided(value.shape, strides, dtype=dtype, device="meta")
-    return new_tensors(value.rows_after("torch.tensor", dtype), like, value.lead)
+    form = Form(value.shape, dense(value.shape, value.strides), dtype, value.lead)
+    return new_tensors(value.rows_after("torch.tensor", dtype), form)
 
 
 @lru_cache

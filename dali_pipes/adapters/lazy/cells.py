@@ -1,14 +1,15 @@
 """Memory that waits. Whatever shares memory in the program shares a cell.
 
-    cell: some recipes, and how the pictures of these lie in its memory
+    cell: some recipes, and how their pictures lie in its memory
       └ view, view, …: the steps by which a tensor or an array looks into it
 
 A batch, a clip or a batch of clips is one cell: some of its dimensions, its `lead`, number pictures,
-the others are those of one picture.
+and the others are those of one picture.
 """
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,25 +25,36 @@ Ints = tuple[int, ...]
 
 
 class Form(NamedTuple):
-    """How pictures lie in memory.
+    """What a tensor or an array looks like, and where pictures are in it.
 
     Attributes:
-        shape: of all of it.
         strides: in elements, as PyTorch gives them.
-        lead: the dimensions that number pictures, in the order in which they number them. Those
-            that are left are one picture's.
+        dtype: PyTorch's, or NumPy's.
+        lead: the dimensions that number pictures, in the order in which they do. Those that are
+            left are one picture's.
     """
 
     shape: Ints
     strides: Ints
+    dtype: Any
     lead: Ints = ()
+
+    @property
+    def sides(self) -> Ints:
+        """The shape of one picture."""
+        return outside(self.lead, self.shape) if self.lead else self.shape
+
+    @property
+    def is_in_front(self) -> bool:
+        """Whether the first dimensions number pictures, in their order."""
+        return self.lead == tuple(range(len(self.lead)))
 
 
 class View(NamedTuple):
     """How something looks into a cell.
 
     Attributes:
-        step: on all of it: the name of a row of the table, and arguments.
+        step: on all of it: the name of a row of the table, and arguments; empty: none.
         lead: the dimensions of the result that number pictures.
         rows: which pictures are left, by their numbers; None: all.
         each: the step on one picture; None: it stays as it is.
@@ -58,7 +70,7 @@ class Cell:
     """Memory that waits.
 
     Attributes:
-        rows: the recipe of each picture; tensors or arrays of those that were made already.
+        rows: the recipe of each picture; a tensor or an array of one that was made already.
         arrived: how many things look into it in another process, to which it was sent.
     """
 
@@ -90,17 +102,14 @@ class Cell:
         self.__dict__.setdefault("made", value)
 
     def join(self, pictures: Any) -> Any:
-        """All of it, of its pictures: a list of them, or one tensor of (pictures, *sides)."""
+        """All of it, of its pictures: a list of them, or one tensor or array (pictures, *sides)."""
         if isinstance(pictures, list):
             pictures = _stack(pictures)
-        shape, strides, lead = self.form
-        dims = (*lead, *sides_of(range(len(shape)), lead))
+        shape, strides, _, lead = self.form
+        dims = (*lead, *outside(lead, range(len(shape))))
         whole = pictures.reshape([shape[dim] for dim in dims])
-        if lead != tuple(range(len(lead))):
-            order = [dims.index(dim) for dim in range(len(dims))]
-            whole = (
-                whole.permute(order) if isinstance(whole, torch.Tensor) else whole.transpose(order)
-            )
+        if not self.form.is_in_front:
+            whole = _moved(whole, [dims.index(dim) for dim in range(len(dims))])
         return _lie(whole, strides)
 
 
@@ -114,35 +123,53 @@ def _rebuild(recipes: list[Recipe | None], made: Any, form: Form) -> Cell:
     return Cell([next(rest) if row is None else row for row in recipes], form)
 
 
+def _moved(value: Any, order: list[int]) -> Any:
+    return value.permute(order) if isinstance(value, torch.Tensor) else value.transpose(order)
+
+
 def _lie(value: Any, strides: Ints) -> Any:
-    """The same values with these strides, in elements."""
-    if is_laid_out(value, strides):
+    """The same values with these strides, in elements, which leave no gaps."""
+    if lies_so(value, strides):
         return value
-    if isinstance(value, torch.Tensor):
-        made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
-        return made.copy_(value)
-    # strides of new memory are dense: a contiguous array whose dimensions are in another order
     order = sorted(range(value.ndim), key=lambda dim: -strides[dim])
-    inverse = [order.index(dim) for dim in range(value.ndim)]
-    return np.ascontiguousarray(value.transpose(order)).transpose(inverse)
+    is_tensor = isinstance(value, torch.Tensor)
+    moved = _moved(value, order)
+    dense = moved.contiguous() if is_tensor else np.ascontiguousarray(moved)
+    return _moved(dense, [order.index(dim) for dim in range(value.ndim)])
 
 
-def is_laid_out(value: Any, strides: Ints) -> bool:
+def lies_so(value: Any, strides: Ints) -> bool:
     """Whether a tensor or an array has these strides, in elements, where they mean something."""
-    if isinstance(value, torch.Tensor):
-        own: Sequence[int] = value.stride()
-    else:
-        own = [stride // max(value.itemsize, 1) for stride in value.strides]
-    return tuple(own) == tuple(strides) or all(
-        one == other or size < 2 for one, other, size in zip(own, strides, value.shape, strict=True)
+    own = value.stride() if isinstance(value, torch.Tensor) else strides_of(value)
+    return own == strides or all(
+        one == other or size < 2
+        for one, other, size in zip(own, strides, value.shape, strict=True)
     )
 
 
-def sides_of(shape: Sequence[int], lead: Ints) -> Ints:
-    """What belongs to a picture of something that belongs to dimensions."""
-    if not lead:
-        return tuple(shape)
-    return tuple([size for dim, size in enumerate(shape) if dim not in lead])
+def strides_of(array: np.ndarray) -> Ints:
+    """In elements."""
+    return tuple([stride // (array.itemsize or 1) for stride in array.strides])
+
+
+def outside(lead: Ints, values: Sequence[int]) -> Ints:
+    """Those of the dimensions that do not number pictures, of values for all dimensions."""
+    return tuple([value for dim, value in enumerate(values) if dim not in lead])
+
+
+@lru_cache(maxsize=4096)
+def dense(shape: Ints, like: Ints) -> Ints:
+    """Strides of memory without gaps, whose dimensions are in the order of other strides."""
+    order = sorted(range(len(shape)), key=lambda dim: -like[dim])
+    strides = [1] * len(shape)
+    for at, dim in enumerate(order):
+        strides[dim] = prod([max(shape[later], 1) for later in order[at + 1 :]])
+    return tuple(strides)
+
+
+def contiguous(shape: Ints) -> Ints:
+    """The strides of contiguous memory."""
+    return dense(shape, tuple(range(len(shape)))[::-1])
 
 
 def check(made: Any, shape: Any, kind: Any, strides: Ints | None = None) -> None:
@@ -158,8 +185,8 @@ def check(made: Any, shape: Any, kind: Any, strides: Ints | None = None) -> None
         RuntimeError: else a row of the table does not know its library.
     """
     found = (made.size, made.mode) if hasattr(made, "getbands") else (made.shape, made.dtype)
-    same = tuple(found[0]) == tuple(shape) and found[1] == kind
-    if same and (strides is None or is_laid_out(made, strides)):
+    is_same = tuple(found[0]) == tuple(shape) and found[1] == kind
+    if is_same and (strides is None or lies_so(made, strides)):
         return
     announced = (tuple(shape), kind) if strides is None else (tuple(shape), kind, strides)
     PROCESS.failed = RuntimeError(f"lazy: {found} was made where {announced} was announced")
@@ -170,28 +197,27 @@ class Waiting:
     """What a lazy tensor and a lazy array have in common: they look into a cell.
 
     Attributes:
-        lead: the dimensions that number pictures.
+        form: what it looks like.
         path: the views by which it looks.
     """
 
     cell: Cell
-    lead: Ints
+    form: Form
     path: tuple[View, ...]
     _value: Any = None
-
-    @property
-    def form(self) -> tuple[Ints, Any, Ints]:
-        """Shape, dtype and strides in elements, as they are announced."""
-        raise NotImplementedError
 
     @property
     def waits(self) -> bool:
         return self.cell.made is None
 
     @property
+    def lead(self) -> Ints:
+        return self.form.lead
+
+    @property
     def sides(self) -> Ints:
         """The shape of one picture."""
-        return sides_of(self.form[0], self.lead)
+        return self.form.sides
 
     @property
     def rows(self) -> list[Any]:
@@ -201,49 +227,41 @@ class Waiting:
             if view.rows is not None:
                 rows = [rows[at] for at in view.rows]
             if view.each is not None:
-                rows = _then_all(rows, view.each[0], *view.each[1:])
+                rows = _after(rows, view.each[0], *view.each[1:])
         return rows
 
     def copied_rows(self) -> list[Any]:
         """The same, which whoever gets them may change."""
-        return [
-            row
-            if isinstance(row, Recipe)
-            else row.clone()
-            if isinstance(row, torch.Tensor)
-            else row.copy()
-            for row in self.rows
-        ]
+        return [row if isinstance(row, Recipe) else _copy(row) for row in self.rows]
 
     def rows_after(self, name: str, *args: Any, **options: Any) -> list[Any]:
         """Its pictures after one step more."""
-        return _then_all(self.copied_rows(), name, *args, **options)
+        return _after(self.copied_rows(), name, *args, **options)
 
     def leave(self) -> None:
         """Looks from now on into a cell of its own, of which there is only what it sees."""
-        shape, _, strides = self.form
-        self.cell, self.path = Cell(self.rows, Form(shape, strides, self.lead)), ()
+        self.cell, self.path = Cell(self.rows, self.form), ()
 
     def change(self, name: str, /, *args: Any, **options: Any) -> bool:
         """Notes a step that changes its memory in place; False: it does not wait.
 
-        Whatever else looks into the cell sees the change, as in the program: views are steps, which
+        Whatever else looks into the cell sees the change, as in the program, since its own views
         are done after it.
         """
         if not self.waits:
             return False
         numbers: Sequence[int] = range(len(self.cell.rows))
-        path = []
+        seen = []
         for view in self.path:
             if view.rows is not None:
                 numbers = [numbers[at] for at in view.rows]
             if view.each is not None:
-                path.append(view.each)
-        step = ("through", tuple(path), name, *args) if path else (name, *args)
+                seen.append(view.each)
+        step = ("through", tuple(seen), name, *args) if seen else (name, *args)
 
         rows = list(self.cell.rows)
         for at in numbers:
-            (rows[at],) = _then_all([rows[at]], *step, **options)
+            (rows[at],) = _after([rows[at]], *step, **options)
         self.cell.rows = rows
         return True
 
@@ -254,25 +272,19 @@ class Waiting:
                 value = self.cell.make()
                 for view in self.path:
                     value = STEPS[view.step[0]].make(value, *view.step[1:])
-            shape, dtype, strides = self.form
-            check(value, shape, dtype, strides)
+            check(value, self.form.shape, self.form.dtype, self.form.strides)
             self._value = value
         return self._value
 
 
-def _then_all(rows: list[Any], name: str, *args: Any, **options: Any) -> list[Any]:
+def _copy(made: Any) -> Any:
+    return made.clone() if isinstance(made, torch.Tensor) else made.copy()
+
+
+def _after(rows: list[Any], name: str, *args: Any, **options: Any) -> list[Any]:
     return [
         row.then(name, *args, **options)
         if isinstance(row, Recipe)
         else STEPS[name].make(row, *args, **options)
         for row in rows
     ]
-
-
-def dense(shape: Sequence[int], like: Sequence[int]) -> Ints:
-    """Strides of memory without gaps, whose dimensions are in the order of other strides."""
-    order = sorted(range(len(shape)), key=lambda dim: -like[dim])
-    strides = [1] * len(shape)
-    for at, dim in enumerate(order):
-        strides[dim] = prod([max(shape[later], 1) for later in order[at + 1 :]])
-    return tuple(strides)

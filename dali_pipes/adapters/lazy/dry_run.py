@@ -180,7 +180,8 @@ def _is_by_value(func: Any, args: Any) -> bool:
 
 def _unknown(like: torch.Tensor) -> torch.Tensor:
     """A tensor like it, whose values are not known."""
-    return wrap(LazyTensor(Cell([], Form(tuple(like.shape), like.stride())), like))
+    form = Form(tuple(like.shape), like.stride(), like.dtype)
+    return wrap(LazyTensor(Cell([], form), form, int(like.storage_offset())))
 
 
 def _new_like(tensor: torch.Tensor) -> torch.Tensor:

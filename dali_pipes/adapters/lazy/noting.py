@@ -11,6 +11,7 @@ import torch
 from dali_pipes.adapters.lazy.arrays import LazyArray, true_args
 from dali_pipes.adapters.lazy.pictures import is_lazy, note_on_picture
 from dali_pipes.adapters.lazy.steps.step import Method, Step
+from dali_pipes.adapters.lazy.cells import Form
 from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, waiting_tensor
 
 Call = Callable[..., Any]
@@ -65,9 +66,9 @@ def _tensor_after(tensor: LazyTensor, form: Any, name: str, args: Any, options: 
     if not layout:
         return tensor.then(sides, dtype, name, *args, **options)
     shape = (*tensor.shape[: len(tensor.lead)], *sides)
-    strides = layout[0](shape, tensor.like.stride())
-    like = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-    return new_tensors(tensor.rows_after(name, *args, **options), like, tensor.lead)
+    strides = layout[0](shape, tensor.form.strides)
+    form = Form(shape, strides, dtype, tensor.lead)
+    return new_tensors(tensor.rows_after(name, *args, **options), form)
 
 
 def _on_array(step: Step, function: Call, args: Any, options: Any) -> Any:

@@ -34,6 +34,7 @@ from dali_pipes.adapters.lazy.steps import (  # noqa: F401  # they fill the tabl
     pillow,
     timm,
     torch_ops,
+    torchvision_decoders,
     torchvision_pictures,
     torchvision_tensors,
 )

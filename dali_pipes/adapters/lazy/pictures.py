@@ -1,8 +1,8 @@
 """Pillow's own images, whose pixels wait.
 
 There is no other class: a picture that waits is the very object that Pillow has made, of the class
-that it has ever been, without pixels (`_im` is None). In its `__dict__` it has a recipe, `_lazy`, and
-the size and mode that these pixels will have, `_form`.
+that it has ever been, without pixels (`_im` is None). In its `__dict__` it has a recipe, `_lazy`,
+and the size and mode that these pixels will have, `_form`.
 
 - Until a program asks for pixels nothing is different: `Image.open` has read the header, the file
   is open, `tell`, `info`, `draft`, `verify` do what they do.
@@ -30,9 +30,19 @@ from PIL.PngImagePlugin import PngImageFile
 
 from dali_pipes.adapters.lazy.cells import check
 from dali_pipes.adapters.lazy.looks import looking
-from dali_pipes.adapters.lazy.recipes import NO_OPTIONS, OPENERS, Note, Recipe, Source, frozen
+from dali_pipes.adapters.lazy.recipes import (
+    NO_OPTIONS,
+    OPENERS,
+    STORES_RGB,
+    Note,
+    Recipe,
+    Source,
+    frozen,
+)
 from dali_pipes.adapters.lazy.state import PROCESS, STATE, pictures_wait
-from dali_pipes.adapters.lazy.steps.step import STEPS, Method, Step, replace
+from dali_pipes.adapters.lazy.steps.step import Method, Step, replace
+from dali_pipes.data.image_files.disagreements import stores_rgb
+from dali_pipes.data.image_files.headers import describe_jpeg
 
 Image = PIL.Image.Image
 Size = tuple[int, int]  # width, height
@@ -57,9 +67,10 @@ def _is_lazy(picture: Any) -> bool:
 def _recipe(picture: Any) -> Recipe | None:
     """Its recipe, if a step may be noted: Pillow itself may have said that it has a palette now."""
     own = picture.__dict__
-    if "_lazy" not in own or own["_im"] is not None or own["_mode"] != own["_form"][1]:
+    recipe: Recipe | None = own.get("_lazy")
+    if recipe is None or own["_im"] is not None or own["_mode"] != own["_form"][1]:
         return None
-    return own["_lazy"]
+    return recipe
 
 
 def recipe_of(picture: Any) -> Recipe | None:
@@ -103,8 +114,9 @@ def materialize(picture: PIL.Image.Image) -> None:
 
 def finish(picture: PIL.Image.Image) -> PIL.Image.Image:
     """Makes its pixels because its batch is ready, and not because the program looks at them."""
-    if _is_lazy(picture):
-        fill(picture, picture.__dict__["_lazy"].make())
+    recipe = picture.__dict__.get("_lazy")
+    if recipe is not None and picture._im is None:
+        fill(picture, recipe.make())
     return picture
 
 
@@ -116,12 +128,22 @@ def fill(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
         if picture._im is None:
             picture._im = made._im
             picture.__dict__.pop("_lazy", None)
-            picture.__dict__.pop("_form", None)
+
+
+def call_blank(picture: Any) -> None:
+    """Says that all pixels of a new picture have one color, until somebody looks for them."""
+    if picture._mode in PLAIN and min(picture._size) > 0:
+        picture.__dict__["_blank"] = True
+
+
+def color_of_blank(picture: Any) -> Any:
+    """The color of all of its pixels, as of `getpixel`; None: somebody may have changed some."""
+    return picture._im.getpixel((0, 0)) if "_blank" in picture.__dict__ else None
 
 
 def adopt(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
     """Makes a picture what another one is, which was made of it, as Pillow does in place."""
-    for name in ("_im", "_mode", "_size", "_lazy", "_form"):
+    for name in ("_im", "_mode", "_size", "_lazy", "_form", "_blank"):
         picture.__dict__.pop(name, None)
         if name in made.__dict__:
             picture.__dict__[name] = made.__dict__[name]
@@ -240,20 +262,26 @@ def _source(picture: Any, fp: Any) -> Source | None:
     if picture.decoderconfig:
         draft = picture._size, picture._mode, picture.tile[0].args, picture.decoderconfig
     options = picture.format, PIL.ImageFile.LOAD_TRUNCATED_IMAGES, draft
+    coding = ""
+    if type(picture) is JpegImageFile:
+        is_rgb = picture._mode == "RGB" and stores_rgb(picture)
+        coding = STORES_RGB if is_rgb else describe_jpeg(picture)
 
     kind = type(fp)
     raw = fp.raw if kind is io.BufferedReader else fp
     if type(raw) is io.FileIO:
-        return Source.of_file("pillow", raw.name, raw.fileno(), *options)
+        return Source.of_file("pillow", raw.name, raw.fileno(), *options, coding=coding)
     if kind is io.BytesIO:
-        return Source.of_bytes("pillow", fp.getvalue(), *options)
+        return Source.of_bytes("pillow", fp.getvalue(), *options, coding=coding)
 
     # a member of an archive, a remote file, an object of the program's
     at = fp.tell()
     fp.seek(0)
     data = fp.read()
     fp.seek(at)
-    return Source.of_bytes("pillow", data, *options) if isinstance(data, bytes) else None
+    if not isinstance(data, bytes):
+        return None
+    return Source.of_bytes("pillow", data, *options, coding=coding)
 
 
 def stored_mode(picture: Any) -> str:
@@ -338,7 +366,7 @@ def _decode(file: Any, kind: str, is_lenient: bool, draft: Any) -> PIL.Image.Ima
 @contextmanager
 def _lenient(on: bool) -> Iterator[None]:
     """In it truncated files are right, or not."""
-    if PIL.ImageFile.LOAD_TRUNCATED_IMAGES == on:
+    if on == PIL.ImageFile.LOAD_TRUNCATED_IMAGES:
         yield
         return
     with _LOCKS.flag:
@@ -396,6 +424,8 @@ def _get_im(function: Any) -> property:
     def im(self: Any) -> Any:
         if self._im is None:
             materialize(self)
+        else:
+            self.__dict__.pop("_blank", None)  # from now on it may change
         return get(self)
 
     return property(im, function.fset, function.fdel, function.__doc__)

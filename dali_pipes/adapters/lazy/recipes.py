@@ -27,6 +27,10 @@ OPENERS: dict[str, Callable[..., Any]] = {}
 Note = tuple[str, tuple[Any, ...], dict[str, Any]]  # name of a step, arguments, options
 
 
+# the coding of a JPEG of red, green and blue, which nvJPEG takes for YCbCr
+STORES_RGB = "RGB"
+
+
 class Changed(OSError):
     """A file is no longer what it was when the program opened it."""
 
@@ -49,6 +53,7 @@ class Source(NamedTuple):
         stamp: of a file: device, inode, size and times of its last changes.
         is_whole: whether it ends as a JPEG or a PNG does. What decodes a part of a truncated one
             may not notice, where the program's decoder raises.
+        coding: of a JPEG how it is coded, as of `LooseImages.jpegs`; STORES_RGB; "": not known.
     """
 
     opener: str
@@ -57,9 +62,12 @@ class Source(NamedTuple):
     data: bytes | None
     stamp: tuple[int, ...] | None
     is_whole: bool = True
+    coding: str = ""
 
     @classmethod
-    def of_file(cls, opener: str, path: Any, descriptor: int, *options: Any) -> "Source":
+    def of_file(
+        cls, opener: str, path: Any, descriptor: int, *options: Any, coding: str = ""
+    ) -> "Source":
         """Of a file that is open.
 
         Args:
@@ -70,16 +78,16 @@ class Source(NamedTuple):
         is_path = isinstance(path, (str, bytes, os.PathLike))
         if not is_path or not stat.S_ISREG(found.st_mode) or _is_young(found.st_mtime):
             data = os.pread(descriptor, found.st_size, 0)
-            return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]))
+            return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]), coding)
         is_whole = _is_end(os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0)))
         name = os.fsdecode(path)
-        absolute = name if name.startswith("/") else os.path.join(os.getcwd(), name)
-        return cls(opener, options, absolute, None, _stamp(found), is_whole)
+        absolute = name if name.startswith("/") else os.path.abspath(name)
+        return cls(opener, options, absolute, None, _stamp(found), is_whole, coding)
 
     @classmethod
-    def of_bytes(cls, opener: str, data: bytes, *options: Any) -> "Source":
+    def of_bytes(cls, opener: str, data: bytes, *options: Any, coding: str = "") -> "Source":
         PROCESS.opened += 1
-        return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]))
+        return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]), coding)
 
     @property
     def size(self) -> int:

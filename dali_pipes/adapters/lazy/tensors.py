@@ -1,25 +1,36 @@
 """Tensors of pictures that are made when they are looked at.
 
-A tensor that waits is a `torch.Tensor` (or a `tv_tensors.Image`, …) and of no other class, but it has
-no memory: PyTorch's dispatcher calls `dispatch` for everything that is done to it. What is in the
-table (steps/torch_ops.py) is noted; for all else the true tensor is made, and PyTorch does it to that.
-The few functions that read memory without the dispatcher are in the `__dict__` of such a tensor.
+A tensor that waits is a `torch.Tensor` (or a `tv_tensors.Image`, …) and of no other class, but it
+has no memory: PyTorch's dispatcher calls `dispatch` for everything that is done to it. What is in
+the table (steps/torch_ops.py) is noted. For all else the true tensor is made, and PyTorch does it
+to that. The few functions that read memory without the dispatcher are in the `__dict__` of such a
+tensor.
 
-    tensor ──▶ LazyTensor: its announced form, its path ──▶ cell: recipes, or the true tensor
+    tensor ──▶ LazyTensor: what it looks like, its views ──▶ cell: recipes, or the true tensor
 """
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from dali_pipes.adapters.lazy.cells import Cell, Form, Ints, View, Waiting, dense, sides_of
+from dali_pipes.adapters.lazy.cells import (
+    Cell,
+    Form,
+    Ints,
+    View,
+    Waiting,
+    contiguous,
+    dense,
+    outside,
+)
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import STATE, waits
-from dali_pipes.adapters.lazy.steps.step import Step, replace
+from dali_pipes.adapters.lazy.steps.step import replace
 from dali_pipes.adapters.lazy.steps.torch_ops import OPERATORS, Each, Join
 
 
@@ -27,33 +38,30 @@ class LazyTensor(Waiting):
     """What is known of a tensor that waits.
 
     Args:
-        like: a tensor of the same shape, dtype and strides on the device "meta", on which PyTorch
-            itself finds out what a view of it looks like.
+        offset: where in its memory it begins.
 
     Attributes:
         kind: the class of the tensor.
     """
 
-    def __init__(
-        self, cell: Cell, like: torch.Tensor, lead: Ints = (), path: tuple[View, ...] = ()
-    ):
-        self.cell, self.like, self.lead, self.path = cell, like, lead, path
-        self.dtype = like.dtype
-        self.kind: type[torch.Tensor] = torch.Tensor
-        self._tensor: Callable[[], torch.Tensor | None] = lambda: None
+    kind: type[torch.Tensor] = torch.Tensor
+    _tensor: Callable[[], torch.Tensor | None]
+
+    def __init__(self, cell: Cell, form: Form, offset: int = 0, path: tuple[View, ...] = ()):
+        self.cell, self.form, self.offset, self.path = cell, form, offset, path
 
     @property
-    def form(self) -> tuple[Ints, Any, Ints]:
-        return tuple(self.like.shape), self.dtype, self.like.stride()
+    def shape(self) -> Ints:
+        return self.form.shape
 
     @property
-    def shape(self) -> torch.Size:
-        return self.like.shape
+    def dtype(self) -> torch.dtype:
+        return self.form.dtype
 
     @property
     def is_image(self) -> bool:
-        """Whether its last three dimensions are a picture, those before them number pictures."""
-        return len(self.lead) + 3 == self.like.ndim and self.lead == tuple(range(len(self.lead)))
+        """Whether its last three dimensions are a picture, and those before them number pictures."""
+        return self.form.is_in_front and len(self.form.lead) + 3 == len(self.form.shape)
 
     def then(
         self, sides: Ints, dtype: torch.dtype, name: str, /, *args: Any, **options: Any
@@ -63,25 +71,21 @@ class LazyTensor(Waiting):
         Args:
             sides: the shape of a picture then.
         """
+        shape, strides, _, lead = self.form
         if tuple(sides) == self.sides:
-            like = _like(self.shape, _kept(self.like), dtype)
+            form = Form(shape, kept(shape, strides), dtype, lead)
         else:
-            shape = list(sides)
-            for dim in sorted(self.lead):
-                shape.insert(dim, self.shape[dim])
-            like = _like(shape, _contiguous(shape), dtype)
-        return new_tensors(self.rows_after(name, *args, **options), like, self.lead)
-
-    def see(self, view: View, like: torch.Tensor) -> torch.Tensor:
-        """The same memory."""
-        path = (*self.path, view) if view.step else self.path
-        return wrap(LazyTensor(self.cell, like, view.lead, path))
+            new = list(sides)
+            for dim in sorted(lead):
+                new.insert(dim, shape[dim])
+            form = Form(tuple(new), contiguous(tuple(new)), dtype, lead)
+        return new_tensors(self.rows_after(name, *args, **options), form)
 
     # what reads memory, or leaves it as it is, without PyTorch's dispatcher
 
     @property
     def requires_grad(self) -> bool:
-        """Whether the tensor does. One that is gone, as in `x[0].numpy()` when that runs, does not."""
+        """Whether the tensor does; not if it is gone, as in `x[0].numpy()` when that runs."""
         tensor = self._tensor()
         return tensor is not None and tensor.requires_grad
 
@@ -116,11 +120,11 @@ class LazyTensor(Waiting):
     def as_subclass(self, kind: type[torch.Tensor]) -> torch.Tensor:
         if not self.waits:
             return self.value().as_subclass(kind)
-        return wrap(LazyTensor(self.cell, self.like, self.lead, self.path), kind)
+        return wrap(LazyTensor(self.cell, self.form, self.offset, self.path), kind)
 
     def deepcopy(self, memo: dict[int, Any]) -> torch.Tensor:
         if self.waits:
-            made = new_tensors(self.copied_rows(), self.like, self.lead, self.kind)
+            made = new_tensors(self.copied_rows(), self.form, self.kind)
         else:
             made = self.value().detach().clone().as_subclass(self.kind)
         return memo.setdefault(id(self._tensor()), made.requires_grad_(self.requires_grad))
@@ -128,24 +132,9 @@ class LazyTensor(Waiting):
     def reduce_ex(self, protocol: Any) -> Any:
         """Pickles it as it is, if it is sent; others get the true one."""
         if not self.waits or not STATE.sends:
-            return self.true().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
-        seen = self.cell, self.form, self.lead, self.path
+            return self.true().__reduce_ex__(protocol)
+        seen = self.cell, self.form, self.offset, self.path
         return _rebuild, (self.kind, *seen, self.requires_grad)
-
-
-# Of a tensor that waits. Python finds these before the functions of its class. What it looks for in
-# the class alone, such as `__setitem__`, comes to `dispatch`.
-_OWN = {
-    "numpy": "numpy",
-    "tolist": "tolist",
-    "data_ptr": "data_ptr",
-    "untyped_storage": "untyped_storage",
-    "__dlpack__": "dlpack",
-    "pin_memory": "pin_memory",
-    "as_subclass": "as_subclass",
-    "__deepcopy__": "deepcopy",
-    "__reduce_ex__": "reduce_ex",
-}
 
 
 class _NoMemory(torch.Tensor):
@@ -164,11 +153,10 @@ class _NoMemory(torch.Tensor):
 
 def wrap(lazy: LazyTensor, kind: type[torch.Tensor] = torch.Tensor) -> torch.Tensor:
     """The tensor that the program gets."""
-    like = lazy.like
+    shape, strides, dtype, _ = lazy.form
     # private, but PyTorch's notes on extending it describe this; there is no public way
-    at = like.storage_offset()
-    tensor: Any = torch.Tensor._make_wrapper_subclass(
-        _NoMemory, like.shape, like.stride(), at, dtype=like.dtype, device=torch.device("cpu")
+    tensor: Any = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        _NoMemory, shape, strides, lazy.offset, dtype=dtype, device=_CPU
     )
     # private: with it C++ code that reads memory gets an error, and no null pointer
     torch._C._set_throw_on_mutable_data_ptr(tensor)
@@ -180,13 +168,29 @@ def wrap(lazy: LazyTensor, kind: type[torch.Tensor] = torch.Tensor) -> torch.Ten
     return tensor
 
 
+_CPU = torch.device("cpu")
+
+
 def _give(lazy: LazyTensor, tensor: torch.Tensor) -> None:
-    """Has it stand behind a tensor."""
+    """Has it stand behind a tensor.
+
+    Python finds in the tensor what it has here before the functions of its class. What Python looks
+    for in the class alone, such as `__setitem__`, comes to `dispatch`.
+    """
     lazy.kind, lazy._tensor = type(tensor), weakref.ref(tensor)
-    own = tensor.__dict__
-    own["_lazy"], own["__torch_dispatch__"] = lazy, dispatch
-    for name, function in _OWN.items():
-        own[name] = getattr(lazy, function)
+    tensor.__dict__.update(
+        _lazy=lazy,
+        __torch_dispatch__=dispatch,
+        numpy=lazy.numpy,
+        tolist=lazy.tolist,
+        data_ptr=lazy.data_ptr,
+        untyped_storage=lazy.untyped_storage,
+        pin_memory=lazy.pin_memory,
+        as_subclass=lazy.as_subclass,
+        __dlpack__=lazy.dlpack,
+        __deepcopy__=lazy.deepcopy,
+        __reduce_ex__=lazy.reduce_ex,
+    )
 
 
 def lazy_of(value: Any) -> LazyTensor | None:
@@ -208,67 +212,30 @@ def new_tensor(
     Args:
         strides: None: those of contiguous memory.
     """
-    return new_tensors([recipe], _like(shape, strides or _contiguous(shape), dtype))
+    return new_tensors([recipe], Form(shape, strides or contiguous(shape), dtype))
 
 
 def new_tensors(
-    rows: list[Any], like: torch.Tensor, lead: Ints = (), kind: type[torch.Tensor] = torch.Tensor
+    rows: list[Any], form: Form, kind: type[torch.Tensor] = torch.Tensor
 ) -> torch.Tensor:
     """A tensor of many pictures, in new memory.
 
     Args:
         rows: their recipes.
-        like, lead: as of `LazyTensor`.
     """
-    cell = Cell(rows, Form(tuple(like.shape), like.stride(), lead))
-    return wrap(LazyTensor(cell, like, lead), kind)
-
-
-def _like(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta")
-
-
-def _contiguous(shape: Sequence[int]) -> Ints:
-    return dense(shape, range(len(shape))[::-1])
-
-
-def _kept(like: torch.Tensor) -> Ints:
-    """The strides of a result whose dimensions are in the same order.
-
-    As `infer_dense_strides` in aten/src/ATen/ExpandUtils.cpp and TensorIterator have it: a stride of
-    0 says nothing, so that dimension stays where it is.
-    """
-    shape, strides = like.shape, like.stride()
-    if like.is_contiguous():
-        return strides
-    order = list(range(len(shape)))[::-1]  # the fastest one first
-    for last in range(1, len(order)):
-        at = last
-        for before in range(last - 1, -1, -1):
-            one, other = order[before], order[at]
-            if 0 in (strides[one], strides[other]):
-                continue
-            if (strides[one], shape[one]) <= (strides[other], shape[other]):
-                if strides[one] != strides[other]:
-                    break
-                continue
-            order[before], order[at] = other, one
-            at = before
-    return dense(shape, [order.index(dim) for dim in range(len(shape))])
+    return wrap(LazyTensor(Cell(rows, form), form), kind)
 
 
 def _rebuild(
     kind: type[torch.Tensor],
     cell: Cell,
-    form: tuple[Ints, torch.dtype, Ints],
-    lead: Ints,
+    form: Form,
+    offset: int,
     path: tuple[View, ...],
     requires_grad: bool,
 ) -> torch.Tensor:
-    shape, dtype, strides = form
     cell.arrived += 1
-    tensor = wrap(LazyTensor(cell, _like(shape, strides, dtype), lead, path), kind)
-    return tensor.requires_grad_(requires_grad)
+    return wrap(LazyTensor(cell, form, offset, path), kind).requires_grad_(requires_grad)
 
 
 # What PyTorch does with them
@@ -277,9 +244,8 @@ def _rebuild(
 def dispatch(func: Any, types: Any, args: Any = (), options: Any = None) -> Any:
     """What PyTorch calls for each operator on a tensor that waits."""
     options = options or {}
-    step = OPERATORS.get(func)
-    if step is not None and waits("tensor"):
-        noted = _note(step, func, args, options)
+    if func in OPERATORS and waits("tensor"):
+        noted = _note(func, args, options)
         if noted is not None:
             return noted
     return _do(func, args, options)
@@ -301,112 +267,176 @@ def _do(func: Any, args: Any, options: Any) -> Any:
 
     result = func(*true(args), **{name: true(value) for name, value in options.items()})
     for lazy, _ in taken.values():
-        if lazy.value().shape != lazy.shape:
+        if tuple(lazy.value().shape) != lazy.shape:
             raise NotImplementedError(f"{func} gives a tensor that waited another shape in place")
     # who changes a tensor in place, or gives one for the result, gets it back
     return taken[id(result)][1] if id(result) in taken else result
 
 
-def _note(step: Step, func: Any, args: Any, options: Any) -> Any:
+def _note(func: Any, args: Any, options: Any) -> Any:
     """What the program gets if this is noted; None: it cannot be."""
-    first, rest = args[0], args[1:]
+    first, *rest = args
     if isinstance(first, (list, tuple)):
-        return _join(step, func, first, rest, options)
+        return _join(func, first, rest, options)
     lazy = lazy_of(first)
     # a recipe has one source, so a step on two things that wait is none
     if lazy is None or not lazy.waits or any(map(_is_lazy, (*rest, *options.values()))):
         return None
 
-    found = step.form(lazy, *rest, **options)  # type: ignore[misc]
-    if isinstance(found, View):
-        return lazy.see(found, func(lazy.like, *rest, **options))
-    if isinstance(found, list):
-        likes = func(lazy.like, *rest, **options)
-        return [lazy.see(view, like) for view, like in zip(found, likes, strict=True)]
-    if not isinstance(found, Each):
+    found = _find(func, lazy.form, rest, options)
+    if found is None:
         return None
-    if found.in_place:
-        return first if lazy.change(*found.step) else None  # type: ignore[misc]
-
-    if found.like is None:
-        options.pop("device", None)  # the CPU, and not that of what has no memory
-        like = func(lazy.like, *rest, **options)
-    else:
-        like = _like(lazy.shape, _kept(lazy.like), found.like)
-    each = found.step
-    if each is None and not lazy.lead and like.stride() != lazy.like.stride():
-        each = found.otherwise
-    rows = lazy.rows_after(*each) if each else lazy.copied_rows()
-    return new_tensors(rows, like, lazy.lead)
+    done, looks = found
+    if isinstance(done, View):
+        return _see(lazy, done, looks[0])
+    if isinstance(done, list):
+        return [_see(lazy, view, look) for view, look in zip(done, looks, strict=True)]
+    if done.in_place:
+        return first if lazy.change(*done.step) else None
+    rows = lazy.rows_after(*done.step) if done.step else lazy.copied_rows()
+    return new_tensors(rows, looks[0].form)
 
 
 def _is_lazy(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
+    if type(value) is list or type(value) is tuple:
         return any(map(_is_lazy, value))
     return lazy_of(value) is not None
 
 
-def _join(step: Step, func: Any, tensors: Any, rest: Any, options: Any) -> Any:
+def _see(lazy: LazyTensor, view: View, look: "_Look") -> torch.Tensor:
+    """The same memory."""
+    path = (*lazy.path, view) if view.step else lazy.path
+    return wrap(LazyTensor(lazy.cell, look.form, lazy.offset + look.offset, path))
+
+
+class _Look(NamedTuple):
+    """What a result looks like.
+
+    Attributes:
+        offset: where it begins, from where the tensor does.
+    """
+
+    form: Form
+    offset: int
+
+
+def _find(func: Any, form: Form, args: list[Any], options: Any) -> Any:
+    """What an operator does to a tensor, and what the results look like; None: it is not noted."""
+    # from an equal, such as -0.0 of 0.0, another step may come
+    if any(isinstance(each, (float, complex, torch.Tensor)) for each in args):
+        return _find_now(func, form, *args, **options)
+    plain = [tuple(each) if type(each) is list else each for each in args]
+    try:
+        return _find_once(func, form, *plain, **options)
+    except TypeError:  # a list with tensors in it
+        return _find_now(func, form, *args, **options)
+
+
+def _find_now(func: Any, form: Form, *args: Any, **options: Any) -> Any:
+    done = OPERATORS[func].form(form, *args, **options)  # type: ignore[misc]
+    if done is None:
+        return None
+    if isinstance(done, Each) and (done.in_place or done.like is not None):
+        shape, strides, _, lead = form
+        return done, [_Look(Form(shape, kept(shape, strides), done.like, lead), 0)]
+
+    options.pop("device", None)  # the CPU, and not that of what has no memory
+    result = func(_meta(form), *args, **options)
+    leads = [view.lead for view in done] if isinstance(done, list) else [form.lead]
+    if isinstance(done, View):
+        leads = [done.lead]
+    results = result if isinstance(result, (list, tuple)) else [result]
+    looks = [_look(each, lead) for each, lead in zip(results, leads, strict=True)]
+    if isinstance(done, Each) and done.step is None and not form.lead:
+        # a copy of a single picture, which may lie otherwise
+        done = done._replace(step=done.otherwise if looks[0].form != form else None)
+    return done, looks
+
+
+_find_once = lru_cache(maxsize=4096, typed=True)(_find_now)  # PyTorch takes 4 to 60 µs
+
+
+def _look(result: torch.Tensor, lead: Ints) -> _Look:
+    form = Form(tuple(result.shape), result.stride(), result.dtype, lead)
+    return _Look(form, int(result.storage_offset()))
+
+
+def _meta(form: Form) -> torch.Tensor:
+    """A tensor without memory, of which PyTorch says what it makes of it."""
+    return torch.empty_strided(form.shape, form.strides, dtype=form.dtype, device="meta")
+
+
+@lru_cache(maxsize=4096)
+def kept(shape: Ints, strides: Ints) -> Ints:
+    """The strides of a result whose dimensions are in the same order.
+
+    As `infer_dense_strides` (aten/src/ATen/ExpandUtils.cpp) and TensorIterator have it: a stride of
+    0 says nothing, so that dimension stays where it is.
+    """
+    order = list(range(len(shape)))[::-1]  # the fastest one first
+    for last in range(1, len(order)):
+        at = last
+        for before in range(last - 1, -1, -1):
+            one, other = order[before], order[at]
+            if 0 in (strides[one], strides[other]):
+                continue
+            if strides[one] < strides[other]:
+                break
+            if strides[one] > strides[other] or shape[one] > shape[other]:
+                order[before], order[at] = other, one
+                at = before
+    return dense(shape, tuple(order.index(dim) for dim in range(len(shape))))
+
+
+def _join(func: Any, tensors: Any, rest: Any, options: Any) -> Any:
     """`stack` and `cat`, of tensors that wait and others."""
-    waiting = [lazy for each in tensors if (lazy := waiting_tensor(each)) is not None]
-    if not waiting or options:
+    lazies = [lazy_of(each) for each in tensors]
+    waiting = [lazy for lazy in lazies if lazy is not None and lazy.waits]
+    others = [each for each, lazy in zip(tensors, lazies, strict=True) if lazy is None]
+    if not waiting or options or any(each.device.type != "cpu" for each in others):
         return None
-    dtype, lead, shapes = waiting[0].dtype, waiting[0].lead, [tuple(each.shape) for each in tensors]
-    if any(each.lead != lead for each in waiting):
-        return None
-    if any(each.dtype != dtype or each.device.type != "cpu" for each in tensors):
+    _, _, dtype, lead = waiting[0].form
+    forms = [
+        Form(tuple(each.shape), each.stride(), each.dtype, lead) if lazy is None else lazy.form
+        for each, lazy in zip(tensors, lazies, strict=True)
+    ]
+    if any(form.dtype != dtype or form.lead != lead for form in {*forms}):
         return None
 
-    same = all(each is tensors[0] for each in tensors)
-    found = step.form(lead, shapes, same, *rest)  # type: ignore[misc]
-    if isinstance(found, Each):
-        like = func([_like_of(each) for each in tensors], *rest)
-        return new_tensors(waiting[0].rows_after(*found.step), like)  # type: ignore[misc]
-    if not isinstance(found, Join):
+    is_one = len({*map(id, tensors)}) == 1
+    done = OPERATORS[func].form(lead, [each.shape for each in forms], is_one, *rest)  # type: ignore[misc]
+    if isinstance(done, Each):
+        form = _look(func([*map(_meta, forms)], *rest), ()).form
+        return new_tensors(waiting[0].rows_after(*done.step), form)  # type: ignore[misc]
+    if not isinstance(done, Join):
         return None
-    rows = [row for each in tensors for row in _rows_of(each, lead)]
-    return new_tensors(rows, _like_joined(found, func, tensors, rest), found.lead)
+    # PyTorch takes 20 µs for each of them; what it says of two is true of more like these
+    few = forms if len({*forms}) > 1 else forms[:2]
+    strides = func([*map(_meta, few)], *rest).stride()
+    form = Form(done.shape, dense(done.shape, strides), dtype, done.lead)
+    parts = zip(tensors, lazies, strict=True)
+    return new_tensors([row for each, lazy in parts for row in _rows_of(each, lazy, lead)], form)
 
 
-def _rows_of(tensor: torch.Tensor, lead: Ints) -> list[Any]:
+def _rows_of(tensor: torch.Tensor, lazy: LazyTensor | None, lead: Ints) -> list[Any]:
     """The pictures of any tensor, which whoever gets them may change."""
-    lazy = waiting_tensor(tensor)
-    if lazy is not None:
+    if lazy is not None and lazy.waits:
         return lazy.copied_rows()
-    lazy = lazy_of(tensor)
-    true = (lazy.value() if lazy else tensor).detach().as_subclass(torch.Tensor)
-    sides = sides_of(range(true.ndim), lead)
-    return list(
-        true.permute(*lead, *sides).clone().reshape(-1, *[true.shape[dim] for dim in sides])
-    )
-
-
-def _like_joined(found: Join, func: Any, tensors: Any, rest: Any) -> torch.Tensor:
-    likes = [_like_of(each) for each in tensors]
-    if len({(each.shape, each.stride()) for each in likes}) > 1 or len(likes) < 3:
-        return func(likes, *rest)
-    # PyTorch takes 20 µs for each of them; what it says of two is true of more
-    few = func(likes[:2], *rest)
-    return _like(found.shape, dense(found.shape, few.stride()), few.dtype)
-
-
-def _like_of(tensor: torch.Tensor) -> torch.Tensor:
-    lazy = lazy_of(tensor)
-    return _like(tensor.shape, tensor.stride(), tensor.dtype) if lazy is None else lazy.like
+    true = (tensor if lazy is None else lazy.value()).detach().as_subclass(torch.Tensor)
+    in_order = true.permute(*lead, *outside(lead, range(true.ndim))).clone()
+    return list(in_order.reshape(-1, *outside(lead, true.shape)))
 
 
 # Where PyTorch's own Python code reads memory
 
 
 def _collate(original: Callable[..., Any], batch: Any, **options: Any) -> torch.Tensor:
-    """`collate_tensor_fn`, which stacks into shared memory in a worker."""
+    """`collate_tensor_fn`, which in a worker stacks into shared memory."""
     if any(waiting_tensor(each) for each in batch):
         stacked = torch.stack(batch)
         return stacked.contiguous() if get_worker_info() else stacked
-    lazies = [lazy_of(each) for each in batch]
-    return original(
-        [lazy.true() if lazy else each for lazy, each in zip(lazies, batch, strict=True)], **options
-    )
+    pairs = [(each, lazy_of(each)) for each in batch]
+    return original([lazy.true() if lazy else each for each, lazy in pairs], **options)
 
 
 def _reduce(original: Callable[..., Any], tensor: torch.Tensor) -> Any:
@@ -422,10 +452,10 @@ def _set_data(tensor: torch.Tensor, value: Any) -> None:
     _DATA.__set__(tensor, value)
     lazy = lazy_of(value)
     if lazy is not None:
-        _give(LazyTensor(lazy.cell, lazy.like, lazy.lead, lazy.path), tensor)
+        _give(LazyTensor(lazy.cell, lazy.form, lazy.offset, lazy.path), tensor)
 
 
-_DATA = vars(torch._C.TensorBase)["data"]
+_DATA: Any = vars(torch._C.TensorBase)["data"]
 replace("torch", "Tensor.data", property(_DATA.__get__, _set_data))
 replace("torch.utils.data._utils.collate", "collate_tensor_fn", _collate)
 replace("torch.multiprocessing.reductions", "reduce_tensor", _reduce)

@@ -84,18 +84,23 @@ def _check_jpeg(image: Any) -> str | None:
     # libjpeg ignores a marker that is too short to have a transform, and Pillow does not
     if image.mode == "CMYK" and "adobe_transform" not in info:
         return f"CMYK JPEG without Adobe's marker, whose colors may be inverted; {AS_RGB}"
-    if image.mode != "RGB" or "jfif" in info:
-        return None
-
-    # libjpeg decides by Adobe's marker, or else by the names of the components
-    # (default_decompress_parms in jdapimin.c). nvJPEG always takes them for YCbCr: on an H100 the
-    # pixels were off by 44 of 255 (docs/gpu-path.md).
-    is_rgb = (
-        info["adobe_transform"] == 0
-        if "adobe_transform" in info
-        else bytes(part[0] for part in image.layer) == b"RGB"
-    )
+    is_rgb = image.mode == "RGB" and stores_rgb(image)
     return f"JPEG that stores RGB, which nvJPEG takes for YCbCr; {AS_JPEG}" if is_rgb else None
+
+
+def stores_rgb(image: Any) -> bool:
+    """Whether a JPEG of three components stores red, green and blue, and not YCbCr.
+
+    libjpeg decides by Adobe's marker, or else by the names of the components
+    (default_decompress_parms in jdapimin.c). nvJPEG always takes them for YCbCr: on an H100 the
+    pixels were off by 44 of 255 (docs/gpu-path.md).
+    """
+    info = image.info
+    if "jfif" in info:
+        return False
+    if "adobe_transform" in info:
+        return bool(info["adobe_transform"] == 0)
+    return bytes(part[0] for part in image.layer) == b"RGB"
 
 
 def _pixels(image: Image.Image) -> tuple[str, str]:

@@ -69,7 +69,7 @@ class Header(NamedTuple):
             which only `ScanOptions.bits` takes.
         decoded: whether the whole image was decoded.
         problem: why the file cannot be used; None: it can.
-        jpeg: how a JPEG is coded, such as "4:2:0" or "4:2:0 progressive" (`_describe_jpeg`); "" for
+        jpeg: how a JPEG is coded, such as "4:2:0" or "4:2:0 progressive" (`describe_jpeg`); "" for
             other formats.
     """
 
@@ -180,7 +180,7 @@ def examine(
     try:
         with nullcontext() if _is_jpeg(file) else _ignore_warnings():
             image = open_any(file)
-            (width, height), format, jpeg = image.size, image.format or "", _describe_jpeg(image)
+            (width, height), format, jpeg = image.size, image.format or "", describe_jpeg(image)
             orientation = orientation_of(image)
             takes_wide = check.bits == 16 and is_wide(image)
             problem = _find_problem(height, width, format, check.max_pixels)
@@ -247,7 +247,7 @@ def _ignore_warnings() -> Iterator[None]:
         yield
 
 
-def _describe_jpeg(image: Image.Image) -> str:
+def describe_jpeg(image: Image.Image) -> str:
     """Returns how a JPEG is coded: its chroma subsampling in the usual notation, such as "4:2:0",
     or else "CMYK", "other" or "gray"; then " progressive" if it is; "" for other formats.
 

@@ -247,9 +247,9 @@ CASES: dict[str, Case] = {
         mixed(st.sampled_from([torch.float32, torch.float64]), scale=st.booleans()), OF_BYTES
     ),
     "v1.normalize": Case(NORMALIZED, {"floats"}),
-    "v2.normalize_image": Case(NORMALIZED, {"floats"}),
+    "v2.misc.normalize_image": Case(NORMALIZED, {"floats"}),
     "v1.erase": Case(ERASED, COLORED),
-    "v2.erase_image": Case(ERASED, COLORED),
+    "v2.augment.erase_image": Case(ERASED, COLORED),
 }
 
 OF_ARRAYS, COLORED_ARRAYS = {*ARRAYS}, {*ARRAYS} - {"gray"}
@@ -462,9 +462,9 @@ PLANNED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "v1.convert_image_dtype": ("bytes", (torch.float32,), {}),
     "v2.misc.to_dtype_image": ("channels last", (torch.float32,), {"scale": True}),
     "v1.normalize": ("floats", ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7]), {}),
-    "v2.normalize_image": ("floats", ([0.5], [0.5]), {}),
+    "v2.misc.normalize_image": ("floats", ([0.5], [0.5]), {}),
     "v1.erase": ("bytes", (3, 4, 5, 6, 0), {}),
-    "v2.erase_image": ("floats", (3, 4, 5, 6, torch.rand(3, 5, 6)), {}),
+    "v2.augment.erase_image": ("floats", (3, 4, 5, 6, torch.rand(3, 5, 6)), {}),
     "cv2.resize": ("colors", ((31, 20),), {}),
     "cv2.cvtColor": ("colors", (cv2.COLOR_BGR2RGB,), {}),
     "cv2.flip": ("mirrored", (-1,), {}),

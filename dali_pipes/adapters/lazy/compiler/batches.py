@@ -252,7 +252,7 @@ def images_of(recipes: Sequence[Recipe]) -> LooseImages:
         np.array([recipe.size[::-1] for recipe in recipes], np.int64),
         # pixels are taken as they are stored: what turns them is noted
         np.ones(count, np.int8),
-        np.full(count, b""),
+        np.array([recipe.source.coding.encode() for recipe in recipes]),
     )
 
 

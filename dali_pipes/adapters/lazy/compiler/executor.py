@@ -21,8 +21,9 @@ import torch
 from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.compiler.batches import Kind, as_noted, kind_of
 from dali_pipes.adapters.lazy.compiler.lines import Item, Lines, Pairs, Part
-from dali_pipes.adapters.lazy.compiler.row import Row, read, read_front
-from dali_pipes.adapters.lazy.recipes import Recipe, Source
+from dali_pipes.adapters.lazy.compiler.reading import read, read_front
+from dali_pipes.adapters.lazy.compiler.row import Row
+from dali_pipes.adapters.lazy.recipes import STORES_RGB, Recipe, Source
 from dali_pipes.adapters.lazy.state import eager
 from dali_pipes.adapters.lazy.steps.step import STEPS, NoPlace
 from dali_pipes.backends.config import LoaderConfig
@@ -81,8 +82,10 @@ class Executor:
         self.device, self.ahead, self.count = device, ahead, 0
         self.left: Counter[str] = Counter()
         self._lines: Lines | None = None
+        self._decodes_on_gpu = False
         if config is not None:
             load_backend(config)  # which raises if a package is missing
+            self._decodes_on_gpu = device.type == "cuda" and config.decodes_on == "gpu"
             self._lines = Lines(config.on_cores(), device, batch_size, self._read)
         self._pool: ThreadPoolExecutor | None = None
         self._kept_away: set[Source] = set()  # what a backend could not decode
@@ -190,8 +193,12 @@ class Executor:
         groups: dict[Kind, Pairs] = {}
         others: list[Item] = []
         for item in items:
-            if item.recipe.source in self._kept_away:
+            source = item.recipe.source
+            if source in self._kept_away:
                 item.why = "a backend could not decode it"
+            elif source.coding == STORES_RGB and self._decodes_on_gpu:
+                item.why = "nvJPEG takes its red, green and blue for other colors"
+            if item.why:
                 others.append(item)
                 continue
             row, item.why, item.front = read(item.recipe)

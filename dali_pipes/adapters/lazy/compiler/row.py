@@ -1,10 +1,10 @@
-"""A recipe as a row of a planned batch: `read(recipe)`.
+"""One picture of a planned batch.
 
     whole image → steps → region → resize → crop → flips → operations → numbers → rectangles
 
-Each note calls a verb of the `Row` (the `plan` of its step). A verb puts it where the plan has a
-place for it, which may be before what came earlier, where both orders give the same pixels. It
-raises `NoPlace` where the plan has none.
+Each note of a recipe calls a verb of the `Row`, as the `plan` of its step says. The verb puts it
+where the plan has a place for it. That may be before what came earlier, if both orders give the
+same pixels. Where the plan has no place, it raises `NoPlace`.
 """
 
 import math
@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dali_pipes.adapters.lazy.recipes import Recipe
-from dali_pipes.adapters.lazy.steps.step import STEPS, NoPlace
+from dali_pipes.adapters.lazy.steps.step import NoPlace
 from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, Slot, affine_matrices
 
 Pair = tuple[int, int]  # height, width
@@ -34,8 +33,6 @@ _ONE_BY_ONE = frozenset(
 # operations to which red and blue are not the same, of tensors and of pictures
 _OF_COLORS = {"Color": "PillowColor", "Contrast": "PillowContrast", "Hue": "PillowHue"}
 _FILTERS = ("nearest", "bilinear", "bicubic")
-# torchvision's ImageReadMode; OpenCV's flags: of color, and of red, green and blue in this order
-_GRAY, _RGB, _IN_COLOR, _IMREAD_RGB = 1, 3, 1 | 256, 256
 _CLOSE = 1e-6  # by how much a number of a matrix may be off
 # Pillow's transpositions that swap rows and columns, as matrices of a warp: of height and width
 _TURNS: dict[int, Callable[[int, int], tuple[int, ...]]] = {
@@ -458,125 +455,6 @@ class Row:
 
 
 _SWAPPED = str.maketrans("HW", "WH")
-
-
-class Reading(NamedTuple):
-    """What becomes of a recipe.
-
-    Attributes:
-        row: None: the plan has no place for it.
-        why: what it has no place for.
-        front: after how many of the notes it still is pixels from 0 to 255 that are cut or resized
-            already. A backend may make these, and the rest is done as noted.
-    """
-
-    row: Row | None
-    why: str
-    front: int
-
-
-# What the last notes of a recipe make of its numbers and axes, if they change nothing else: by
-# what these were, and the notes. They are the same for almost all pictures of a program, and would
-# take more than half of the time.
-_TAILS: dict[Any, tuple[Any, ...]] = {}
-_FIRST_NOTES: set[str] = set()  # the names of the first notes of tails
-_MOST_TAILS = 1024
-
-
-def read(recipe: Recipe) -> Reading:
-    """Reads a recipe from front to back."""
-    front = start = 0
-    notes = recipe.notes
-    try:
-        row = _start(recipe)
-        whole = row.region
-        for at, (name, args, options) in enumerate(notes):
-            if name in _FIRST_NOTES and row.scale is None and not row.erased:
-                tail = _TAILS.get(_key_of(row, notes[at:]))
-                if tail is not None:
-                    row.scale, row.plus, row.dtype, row.axes, row.form, row.is_bgr = tail
-                    break
-            changes = row.changes
-            _plan(row, name, args, options)
-            if row.changes != changes:
-                start = at + 1
-            if row.scale is None and (row.resized or row.region != whole):
-                front = at + 1
-        else:
-            if start < len(notes) and not row.erased and len(_TAILS) < _MOST_TAILS:
-                _keep_tail(row, read_front(recipe, start), notes[start:])
-    except NoPlace as why:
-        return Reading(None, str(why), front)
-    if row.scale is None and row.dtype == torch.uint8:
-        front = 0
-    return Reading(row, "", front)
-
-
-def _keep_tail(row: Row, before: Row, notes: tuple[Any, ...]) -> None:
-    key = _key_of(before, notes)
-    if key is not None and before.scale is None:
-        _TAILS[key] = row.scale, row.plus, row.dtype, row.axes, row.form, row.is_bgr
-        _FIRST_NOTES.add(notes[0][0])
-
-
-def _key_of(row: Row, notes: tuple[Any, ...]) -> Any:
-    """None: some arguments cannot be compared."""
-    key = row.axes, row.form, row.channels, row.is_bgr, row.dtype, *[each[:2] for each in notes]
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return None if any(each[2] for each in notes) else key
-
-
-def read_front(recipe: Recipe, count: int) -> Row:
-    """The row of the first notes, for which `read` has found a place."""
-    row = _start(recipe)
-    for name, args, options in recipe.notes[:count]:
-        _plan(row, name, args, options)
-    return row
-
-
-def _plan(row: Row, name: str, args: Any, options: Any) -> None:
-    step = STEPS.get(name)
-    if step is None or step.plan is None:
-        raise NoPlace(name)
-    step.plan(row, *args, **options)
-
-
-def _start(recipe: Recipe) -> Row:
-    """The row of a picture to which nothing was done."""
-    source, mode = recipe.source, recipe.mode
-    if not source.is_whole:
-        raise NoPlace("files that do not end as a JPEG or a PNG")
-    if mode not in ("RGB", "L"):
-        raise NoPlace(f"pictures of mode {mode}")
-    size = recipe.size[1], recipe.size[0]
-    channels = 3 if mode == "RGB" else 1
-    if source.opener == "pillow":
-        # kind, whether truncated files are right, and what `draft` has chosen
-        if source.options[2:] not in ((None,), ()):
-            raise NoPlace("a JPEG that is decoded in a smaller size")
-        row = Row(size, channels, "HWC" if channels == 3 else "HW", "picture")
-        row.has_colors = channels == 3
-        return row
-
-    # what decodes a JPEG to gray takes its luma, and does not compute it of red, green and blue
-    option = source.options[0]
-    if source.opener == "torchvision":
-        to_gray, is_color = option == _GRAY, option == _RGB or (option != _GRAY and channels == 3)
-    else:
-        is_color = channels == 3 if option < 0 else bool(option & _IN_COLOR)
-        to_gray = not is_color
-    if to_gray and channels == 3:
-        raise NoPlace(f"a picture that {source.opener} decodes to gray")
-    if source.opener == "torchvision":
-        row = Row(size, 3 if is_color else 1, "CHW", "tensor")
-    else:
-        row = Row(size, 3 if is_color else 1, "HWC" if is_color else "HW", "array")
-        row.is_bgr = is_color and (option < 0 or not option & _IMREAD_RGB)
-    row.has_colors = mode == "RGB"
-    return row
 
 
 @lru_cache(maxsize=256)

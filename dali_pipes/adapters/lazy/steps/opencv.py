@@ -9,7 +9,7 @@ from dali_pipes.adapters.lazy.arrays import LazyArray, new_array
 from dali_pipes.adapters.lazy.recipes import OPENERS
 from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, replace
-from dali_pipes.adapters.lazy.steps.torchvision_tensors import read_header
+from dali_pipes.adapters.lazy.steps.torchvision_decoders import read_header
 
 # OpenCV's numbers, which are part of its interface
 _LINEAR, _CUBIC, _INVERSE_MAP, _CONSTANT = 1, 2, 16, 0

@@ -18,9 +18,11 @@ becomes for a backend. So notes, patches and compiler read one table.
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -103,6 +105,33 @@ class Patch:
     owner: str
     attribute: str
     instead: Any
+
+
+def by_name(owner: str, attribute: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For a `form` or a `plan` that gets the arguments by the names that the function has for them,
+    with its defaults; OpenCV says names, but no defaults.
+    """
+
+    @cache
+    def parameters() -> tuple[tuple[str, ...], dict[str, Any]]:
+        function = original(owner, attribute)
+        if not isinstance(function, FunctionType):
+            described = (inspect.getdoc(function) or "").partition(")")[0].partition("(")[2]
+            return tuple(re.findall(r"\w+", described)), {}
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        given = function.__defaults__ or ()
+        return names, dict(zip(names[len(names) - len(given) :], given, strict=True))
+
+    def bind(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(first: Any, *args: Any, **options: Any) -> Any:
+            names, defaults = parameters()
+            return function(
+                first, **{**defaults, **dict(zip(names[1:], args, strict=False)), **options}
+            )
+
+        return call
+
+    return bind
 
 
 STEPS: dict[str, Step] = {}

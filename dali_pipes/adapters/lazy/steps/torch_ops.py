@@ -197,19 +197,18 @@ def _split(tensor: Any, size: Any, dim: int = 0) -> list[View] | None:
 def _view(tensor: Any, shape: Any) -> View | None:
     """Another shape: of all of a picture, or of dimensions in front that number pictures."""
     known = math.prod(each for each in shape if each != -1)
-    total = tensor.shape.numel()
+    total = math.prod(tensor.shape)
     shape = tuple(total // max(known, 1) if each == -1 else each for each in shape)
     if math.prod(shape) != total or len(shape) < 2:
         return None
     sides, step = tensor.sides, ("torch.view", shape)
-    in_front = tensor.lead == tuple(range(len(tensor.lead)))
-    if in_front and shape[-len(sides) :] == sides and (tensor.lead or len(sides) > 2):
+    if tensor.is_in_front and shape[-len(sides) :] == sides and (tensor.lead or len(sides) > 2):
         return View(step, tuple(range(len(shape) - len(sides))))
     return None if tensor.lead else View(step, each=step)
 
 
 def _expand(tensor: Any, shape: Any, *, implicit: bool = False) -> View | None:
-    own = tuple(tensor.shape)
+    own = tensor.shape
     if len(shape) == len(own) and all(
         each in (-1, size) for each, size in zip(shape, own, strict=True)
     ):
@@ -598,8 +597,7 @@ def _copy(tensor: Any, source: Any, non_blocking: bool = False) -> Each | None:
         return None
     sides = tensor.sides
     front = source.shape[: max(source.ndim - len(sides), 0)]
-    in_front = tensor.lead == tuple(range(len(tensor.lead)))
-    if math.prod(front) != 1 or not in_front or source.numel() > math.prod(sides):
+    if math.prod(front) != 1 or not tensor.is_in_front or source.numel() > math.prod(sides):
         return None
     source = source.reshape(source.shape[len(front) :])
     return Each(("torch.copy_", source), tensor.dtype, in_place=True)
