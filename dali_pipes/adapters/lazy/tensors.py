@@ -132,7 +132,7 @@ class LazyTensor(Waiting):
     def reduce_ex(self, protocol: Any) -> Any:
         """Pickles it as it is, if it is sent; others get the true one."""
         if not self.waits or not STATE.sends:
-            return self.true().__reduce_ex__(protocol)
+            return self.true().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
         seen = self.cell, self.form, self.offset, self.path
         return _rebuild, (self.kind, *seen, self.requires_grad)
 
@@ -155,7 +155,7 @@ def wrap(lazy: LazyTensor, kind: type[torch.Tensor] = torch.Tensor) -> torch.Ten
     """The tensor that the program gets."""
     shape, strides, dtype, _ = lazy.form
     # private, but PyTorch's notes on extending it describe this; there is no public way
-    tensor: Any = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    tensor: Any = torch.Tensor._make_wrapper_subclass(
         _NoMemory, shape, strides, lazy.offset, dtype=dtype, device=_CPU
     )
     # private: with it C++ code that reads memory gets an error, and no null pointer
