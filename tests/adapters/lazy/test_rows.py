@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from lazy_works import made_by, steps_apart
+from lazy_works import made_by, steps_apart, waits_for
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torchvision import transforms as T
 from torchvision.io import read_image
@@ -24,6 +24,7 @@ from torchvision.transforms import v2
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
+from dali_pipes.adapters.lazy.compiler.places import Places
 from dali_pipes.adapters.lazy.patching import patched
 
 WIDTH, HEIGHT, COUNT = 61, 47, 3
@@ -425,3 +426,37 @@ def test_bytes_in_memory_are_made_too(pictures, executor):
     made = executor("dali")
     mean, most = compare(made, program, pictures["colors.jpg"])
     assert mean <= 0.25 and most <= 2 and made.count == COUNT
+
+
+# What workers make
+
+
+def recipe_of(program, path):
+    (cell,) = waits_for(program, [path]).cells
+    return cell.rows[0]
+
+
+def test_a_worker_keeps_what_has_no_place(pictures):
+    path, places = pictures["colors.jpg"][0], Places()
+    resized = recipe_of(lambda path: np.array(opened(path).resize((20, 8))), path)
+    smooth = recipe_of(lambda path: np.array(opened(path).filter(ImageFilter.BLUR)), path)
+    in_part = recipe_of(
+        lambda path: np.array(opened(path).resize((20, 8)).filter(ImageFilter.BLUR)), path
+    )
+    for _ in range(50):
+        assert places.has(resized) and places.has(in_part) and not places.has(smooth)
+
+
+def test_a_worker_keeps_pictures_of_which_each_is_of_another_kind(pictures):
+    path, places = pictures["colors.jpg"][0], Places()
+    of_size = lambda size: lambda path: np.array(opened(path).resize((size, 8)))  # noqa: E731
+    sent = [places.has(recipe_of(of_size(size), path)) for size in range(10, 60)]
+    assert all(sent[:16]) and not any(sent[32:])
+    # one of them begins to come often
+    assert [places.has(recipe_of(of_size(20), path)) for _ in range(20)][-1]
+
+
+def test_a_worker_sends_pictures_whose_numbers_are_drawn_for_each(pictures):
+    path, places = pictures["colors.jpg"][0], Places()
+    darker = lambda share: lambda path: T.ToTensor()(opened(path).resize((20, 8))) * share  # noqa: E731
+    assert all(places.has(recipe_of(darker(1 + at / 99), path)) for at in range(50))
