@@ -18,7 +18,6 @@ _LATER = "it could be a step for finished batches"
 _HINTS = {
     r"mean|std|var|sum|hist\w*|get(extrema|pixel|bbox|colors)|max|min|any|all|item|func": _ONCE,
     r"\w*([bB]lur|[fF]ilter|clahe|CLAHE|[nN]oise|compress\w*|encode_decode|[dD]istort\w*)": _LATER,
-    r"thumbnail": "resize() would wait",
     r"paste|putpixel|text|line|rectangle|ellipse|__setitem__": _LATER,
 }
 
