@@ -5,6 +5,7 @@ and sizes, dtypes and strides exactly.
 """
 
 import io
+import pickle
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,10 @@ import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.compiler.places import Places
+from dali_pipes.adapters.lazy.found import Found
 from dali_pipes.adapters.lazy.patching import patched
+from dali_pipes.adapters.lazy.program import Packed, Parcel, Told
+from dali_pipes.adapters.lazy.state import eager
 
 WIDTH, HEIGHT, COUNT = 61, 47, 3
 BACKENDS = {
@@ -460,3 +464,28 @@ def test_a_worker_sends_pictures_whose_numbers_are_drawn_for_each(pictures):
     path, places = pictures["colors.jpg"][0], Places()
     darker = lambda share: lambda path: T.ToTensor()(opened(path).resize((20, 8))) * share  # noqa: E731
     assert all(places.has(recipe_of(darker(1 + at / 99), path)) for at in range(50))
+
+
+def test_what_a_worker_keeps_it_makes_truly(pictures):
+    paths = pictures["colors.jpg"]
+
+    def program(path, smooth):
+        picture = opened(path).resize((20, 8)) if not smooth else opened(path)
+        picture = picture.filter(ImageFilter.BLUR).crop((0, 0, 20, 8))
+        return T.functional.to_tensor(picture)
+
+    def batch(*_):
+        return torch.stack(list(map(program, paths, [False, True, False]))), program(paths[0], True)
+
+    found = waits_for(batch, [0])
+    Places().make_rest(found.cells)
+    stacked, alone = found.cells
+    assert [isinstance(row, torch.Tensor) for row in stacked.rows] == [False, True, False]
+    assert stacked.made is None and alone.made is not None
+
+    # it is sent with the others
+    sent = pickle.loads(pickle.dumps(Packed(Parcel(found.batch, 1, None, Told()), copies=True)))
+    with eager():
+        ((one, two),) = Found(sent.batch).true()
+    other, same = batch()
+    assert torch.equal(one, other) and torch.equal(two, same)

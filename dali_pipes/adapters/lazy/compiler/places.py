@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
+from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.compiler.batches import Kind, kind_of
 from dali_pipes.adapters.lazy.compiler.reading import read, read_front
 from dali_pipes.adapters.lazy.recipes import Recipe
@@ -38,6 +39,21 @@ class Places:
         found = [self._is_frequent(kind) for kind in _kinds_of(recipe)]
         self._place_of[names] = any(found)
         return any(found)
+
+    def make_rest(self, cells: list[Cell]) -> None:
+        """Makes the pictures that have no place, here and now.
+
+        Raises:
+            Exception: one of them cannot be made.
+        """
+        for cell in cells:
+            rows = [
+                row.make() if isinstance(row, Recipe) and not self.has(row) else row
+                for row in cell.rows
+            ]
+            cell.rows = rows
+            if not any(isinstance(row, Recipe) for row in rows):
+                cell.make()
 
     def _is_frequent(self, kind: Kind) -> bool:
         self._kinds[kind] += 1
