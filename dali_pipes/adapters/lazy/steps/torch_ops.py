@@ -1,9 +1,10 @@
 """PyTorch's operators, by their names in `torch.ops.aten`: `OPERATORS`.
 
 PyTorch's dispatcher has some hundred operators, of which all its functions are made: `x.chunk(2)`
-is `split`, `x.movedim(0, 2)` is `permute`, `x.contiguous()` is `clone` or nothing. So these rows are
-few. The `form` of a row says what an operator does to each picture of a tensor, and which dimensions of
-the result number pictures; shape and strides PyTorch says itself, of a tensor without memory.
+is `split`, `x.movedim(0, 2)` is `permute`, `x.contiguous()` is `clone` or nothing. So these rows
+are few. The `form` of a row says what an operator does to each picture of a tensor, and which
+dimensions of the result number pictures; shape and strides PyTorch says itself, of a tensor without
+memory.
 """
 
 import itertools
