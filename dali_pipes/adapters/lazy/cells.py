@@ -240,6 +240,10 @@ class Waiting:
         """Its pictures after one step more."""
         return _after(self.copied_rows(), name, *args, **options)
 
+    def sees_as(self, other: "Waiting") -> bool:
+        """Whether both see the same memory in the same way."""
+        return self.cell is other.cell and self.path == other.path
+
     def leave(self) -> None:
         """Looks from now on into a cell of its own, of which there is only what it sees."""
         self.cell, self.path = Cell(self.rows, self.form), ()

@@ -38,7 +38,7 @@ def blame() -> None:
     frame, inner = sys._getframe(1), None
     while frame and any(part in frame.f_code.co_filename for part in _LIBRARIES):
         file = frame.f_code.co_filename
-        if inner is None and _HERE not in file and "_pytree" not in file:
+        if inner is None and not any(part in file for part in (_HERE, "_pytree", "contextlib")):
             inner = frame
         frame = frame.f_back  # type: ignore[assignment]
 
