@@ -108,8 +108,8 @@ def _tables(device: torch.device) -> _Tables:
 
 
 def _quotient(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float32]:
-    quotient: NDArray[np.float32] = one.astype(np.float32) / np.maximum(other, 1).astype(np.float32)
-    return quotient
+    divisor: NDArray[np.float32] = np.maximum(other, 1).astype(np.float32)
+    return one.astype(np.float32) / divisor
 
 
 def _through_float(values: NDArray[np.float64]) -> NDArray[np.float64]:
