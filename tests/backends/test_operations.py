@@ -187,12 +187,18 @@ def test_hue_saturation_and_value_without_opencv_are_opencvs():
     assert difference.max() <= 1 and (difference > 0).mean() < 0.02
 
 
-def test_the_arithmetic_for_a_gpu_is_pillows_hue():
-    for shape in SIZES:
-        images, magnitudes = draw("PillowHue", shape, 3)
-        shares = magnitudes[:, 0].astype(np.float64)
-        made = operations._turn_hue_of_bytes(images, shares)
-        assert torch.equal(made, operations._turn_hue_by_pillow(images, shares)), shape
+@pytest.mark.parametrize("share", [0.137, -0.5, 0.5, 0.0])
+def test_the_hue_of_every_color_is_turned_as_pillow_turns_it(share):
+    each = np.arange(0, 256, 5, np.uint8)
+    some = np.unique([*each, 1, 2, 127, 128, 254, 255]).astype(np.uint8)
+    colors = np.stack(np.meshgrid(some, some, np.arange(256, dtype=np.uint8)), 0).reshape(
+        3, -1, 256
+    )
+    image = torch.from_numpy(colors)
+    (made,) = augment(
+        image[None], (Slot(("PillowHue",)),), codes("PillowHue", [0]), np.array([[share]])
+    )
+    assert torch.equal(made, operate(image, "PillowHue", share, Slot(("PillowHue",))))
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])

@@ -278,10 +278,15 @@ def _is_lazy(value: Any) -> bool:
     return type(value) is LazyArray or lazy_of(value) is not None
 
 
+_NUMBERS = frozenset({int, float, bool, str})
+
+
 def true_args(value: Any) -> Any:
     """The same with true arrays: of a value, a list, a tuple or a dictionary."""
     if type(value) is LazyArray:
         return value.true()
+    if type(value) is list and value and type(value[0]) in _NUMBERS:
+        return value  # a list of numbers may be long, and has no arrays
     if type(value) in (tuple, list):
         return type(value)(map(true_args, value))
     return {key: true_args(each) for key, each in value.items()} if type(value) is dict else value
@@ -402,6 +407,8 @@ def _array_of(copies: bool) -> Callable[..., Any]:
 
     def call(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         value = args[0] if args else None
+        if type(value) is np.ndarray:
+            return original(*args, **options)
         plain = len(args) < 3 and not set(options) - {"dtype", "copy"}
         if not plain or options.get("copy") is False:
             return original(*args, **options)

@@ -128,17 +128,19 @@ def _moved(value: Any, order: list[int]) -> Any:
 
 
 def _lie(value: Any, strides: Ints) -> Any:
-    """The same values with these strides, in elements, which leave no gaps."""
-    if lies_so(value, strides):
+    """The same values with these strides, in elements."""
+    if is_laid_out(value, strides):
         return value
+    if isinstance(value, torch.Tensor):
+        made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        return made.copy_(value)
+    # new memory of NumPy's has no gaps: dimensions of contiguous memory in another order
     order = sorted(range(value.ndim), key=lambda dim: -strides[dim])
-    is_tensor = isinstance(value, torch.Tensor)
-    moved = _moved(value, order)
-    dense = moved.contiguous() if is_tensor else np.ascontiguousarray(moved)
-    return _moved(dense, [order.index(dim) for dim in range(value.ndim)])
+    in_order = np.ascontiguousarray(value.transpose(order))
+    return in_order.transpose([order.index(dim) for dim in range(value.ndim)])
 
 
-def lies_so(value: Any, strides: Ints) -> bool:
+def is_laid_out(value: Any, strides: Ints) -> bool:
     """Whether a tensor or an array has these strides, in elements, where they mean something."""
     own = value.stride() if isinstance(value, torch.Tensor) else strides_of(value)
     return own == strides or all(
@@ -186,7 +188,7 @@ def check(made: Any, shape: Any, kind: Any, strides: Ints | None = None) -> None
     """
     found = (made.size, made.mode) if hasattr(made, "getbands") else (made.shape, made.dtype)
     is_same = tuple(found[0]) == tuple(shape) and found[1] == kind
-    if is_same and (strides is None or lies_so(made, strides)):
+    if is_same and (strides is None or is_laid_out(made, strides)):
         return
     announced = (tuple(shape), kind) if strides is None else (tuple(shape), kind, strides)
     PROCESS.failed = RuntimeError(f"lazy: {found} was made where {announced} was announced")
@@ -237,6 +239,10 @@ class Waiting:
     def rows_after(self, name: str, *args: Any, **options: Any) -> list[Any]:
         """Its pictures after one step more."""
         return _after(self.copied_rows(), name, *args, **options)
+
+    def sees_as(self, other: "Waiting") -> bool:
+        """Whether both see the same memory in the same way."""
+        return self.cell is other.cell and self.path == other.path
 
     def leave(self) -> None:
         """Looks from now on into a cell of its own, of which there is only what it sees."""

@@ -105,16 +105,16 @@ class Unknown(Exception):
 
 
 class Checks:
-    """Which samples of a process are made twice and compared: the first, the tenth and so on.
+    """Compares what a program makes in a process: the first samples, the tenth, the hundredth, ….
 
     Attributes:
-        count, seconds: how many were, and what it took.
-        said: what the user should know of it.
+        count, seconds: how many comparisons there were, and what they took.
+        said: what the user should know of them.
     """
 
     def __init__(self, is_active: bool):
-        self._is_active, self._made, self._next = is_active, 0, 1
-        self._has_first = False
+        self.is_active, self._made, self._next = is_active, 0, 10
+        self.is_new = True  # nothing was compared yet
         self._connections: set[int] = set()
         self.count, self.seconds, self.said = 0, 0.0, list[str]()
 
@@ -122,120 +122,90 @@ class Checks:
         """In a worker, before the program does anything there."""
         self._connections = find_connections()
 
+    def go_on(self, made: int) -> None:
+        """In the training process, before workers start: each of those before has made so many."""
+        if made:
+            self.is_new, self._made = False, made
+            while self._next <= made:
+                self._next *= 10
+
     def call(self, make: Callable[[], Any]) -> Any:
-        """What a function makes; now and then with true pictures, and compared.
+        """Makes a sample with a function; the tenth and so on is compared before.
 
         Raises:
-            NotTheSame: without waiting it makes something else.
+            NotTheSame: as of `compare`.
         """
         self._made += 1
-        if self._made < self._next:
-            return make()
-        self._next *= 10
-        comparison = self.start(make, is_first=self._made == 1)
-        return self.finish(comparison, make) if comparison else make()
+        if self._made == self._next:
+            self._next *= 10
+            self.compare(make)
+        return make()
 
-    def call_first(self, make: Callable[[], Any], make_true: Callable[[], Any]) -> Any:
-        """The same of what is compared only when it comes first."""
-        comparison = None if self._has_first else self.start(make_true)
-        self._has_first = True
-        return self.finish(comparison, make) if comparison else make()
-
-    def start(self, make_true: Callable[[], Any], is_first: bool = True) -> "Comparison | None":
-        """The first half of a comparison; None: nothing is compared here.
-
-        Args:
-            make_true: makes something in a copy of the process, where nothing waits.
-            is_first: whether the program is new, so that it may turn out to be one that makes
-                something else each time.
-        """
-        if not self._is_active or not any(map(waits, ("picture", "tensor", "array"))):
-            return None
-        if find_connections() - self._connections:
-            self._end("the program has network connections, which a copy would disturb")
-            return None
-        try:
-            return Comparison(make_true, 2 if is_first else 1)
-        except (OSError, AttributeError, Unknown) as error:  # a platform without fork, for one
-            self._end(str(error))
-            return None
-
-    def finish(self, comparison: "Comparison", make: Callable[[], Any]) -> Any:
-        """The second half: what a function makes, with true pictures.
+    def compare(self, make: Callable[[], Any]) -> None:
+        """Compares what two copies of this process make with a function, the one truly, and the
+        other while pictures wait. Here it is not called.
 
         Raises:
-            NotTheSame: the copy has made something else.
+            NotTheSame: these differ.
         """
+        self.is_new = False
+        if not self.is_active or not any(map(waits, ("picture", "tensor", "array"))):
+            return
+        if find_connections() - self._connections:
+            self._end("the program has network connections, which a copy would disturb")
+            return
+
+        start = time.perf_counter()
         try:
-            made = make()
-            looks = PROCESS.seen.copy()
-            made = Found(made).true()
-            PROCESS.seen = looks  # the program has not looked at these
-            if PROCESS.failed is None and (remark := comparison.refuse_difference(made)):
-                self._end(remark)
-        except Unknown as error:
-            self._end(str(error))
-        finally:
-            comparison.close()
-        self.count, self.seconds = self.count + 1, self.seconds + comparison.seconds
-        return made
+            remark = compare(make)
+            self.count += 1
+        except (OSError, AttributeError, Unknown) as error:  # a platform without fork, for one
+            remark = str(error)
+        self.seconds += time.perf_counter() - start
+        if remark:
+            self._end(remark)
 
     def _end(self, why: str) -> None:
-        self._is_active = False
+        self.is_active = False
         self.said.append(f"samples are not compared with true ones here: {why}")
 
 
-class Comparison:
-    """Copies of this process, forked when it is made. The first makes something truly at once; a
-    second one waits, and does so only if what is made here differs.
+def compare(make: Callable[[], Any]) -> str:
+    """Compares what a function makes truly, and while pictures wait.
 
-    Attributes:
-        seconds: what it took.
+    Returns:
+        What there is to say of a program whose samples cannot be compared bit by bit, since it
+        draws numbers that no generator known here gives; "": nothing.
 
     Raises:
-        Unknown: the first has not said what it made.
+        NotTheSame: these differ.
+        Unknown: a copy has not said what it made.
     """
 
-    def __init__(self, make: Callable[[], Any], copies: int):
-        start = time.perf_counter()
-        self._copies: list[_Copy] = []
-        try:
-            # all are forked before the first one can change anything outside
-            for _ in range(copies):
-                self._copies.append(_Copy(make))
-            self.expected = self._copies.pop(0).result()
-        except BaseException:
-            self.close()
-            raise
-        self.seconds = time.perf_counter() - start
+    def make_truly() -> Any:
+        with eager():
+            return make()
 
-    def refuse_difference(self, value: Any) -> str | None:
-        """What there is to say of a program whose samples cannot be compared bit by bit, since it
-        draws numbers that no generator known here gives; None: nothing.
+    def make_waiting() -> Any:
+        made = Found(make()).true()
+        if PROCESS.failed is not None:  # it will be done once more here as well
+            raise PROCESS.failed
+        return made
 
-        Args:
-            value: what was made here, with true pictures.
+    expected = _Copy(make_truly).result()
+    found = _Copy(make_waiting).result()
+    differs = _difference(expected, found)
+    if differs is None or isinstance(found, str):
+        return ""  # an error of what waits comes here, too, where it is mended
+    again = _Copy(make_truly).result()
+    if _difference(expected, again) is None or isinstance(expected, str):
+        raise NotTheSame(differs)
 
-        Raises:
-            NotTheSame: it is another one than a copy made.
-        """
-        found = list(prints(value))
-        differs = _difference(self.expected, found)
-        if differs is None:
-            return None
-
-        again = self._copies[0].result() if self._copies else self.expected
-        if _difference(self.expected, again) is None or isinstance(self.expected, str):
-            raise NotTheSame(differs)
-        # two true ones differ, too: so only what the program has not drawn can be compared
-        bare = [[each[:3] for each in some] for some in (self.expected, again, found)]
-        if bare[0] == bare[1] != bare[2]:
-            raise NotTheSame(differs)
-        return "it draws numbers of which this loader does not know, so only types were compared"
-
-    def close(self) -> None:
-        for copy in self._copies:
-            copy.close()
+    # two true ones differ as well: only what the program does not draw can be compared
+    bare = [[each[:3] for each in some] for some in (expected, again, found)]
+    if bare[0] == bare[1] != bare[2]:
+        raise NotTheSame(differs)
+    return "it draws numbers of which this loader does not know, so only types can be compared"
 
 
 def _difference(expected: Any, found: Any) -> str | None:
@@ -246,10 +216,10 @@ def _difference(expected: Any, found: Any) -> str | None:
 
 
 class _Copy:
-    """A copy of this process, which makes something truly when its result is asked for."""
+    """A copy of this process, which makes something."""
 
     def __init__(self, make: Callable[[], Any]):
-        self._go, go = os.pipe()[::-1]
+        self._places = dict(_positions())
         self._answer, answer = os.pipe()
         has_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         state = random.getstate()  # which a fork draws anew
@@ -257,29 +227,24 @@ class _Copy:
             warnings.simplefilter("ignore")  # that the process has threads
             self._process = os.fork()
         if self._process:
-            os.close(go)
             os.close(answer)
             return
-
         try:
-            os.close(self._go)
-            if os.read(go, 1):
-                random.setstate(state)
-                _say(answer, make, has_gpu)
+            random.setstate(state)
+            _say(answer, make, has_gpu)
         finally:
             os._exit(0)
 
     def result(self) -> Any:
-        """The prints of what it made, or the name of the program's error."""
-        places = dict(_positions())
+        """The prints of what it made, or the name of the program's error.
+
+        Raises:
+            Unknown: it has not said so.
+        """
         try:
-            os.write(self._go, b"1")
             parts = list(self._read())
         finally:
-            self.close()
-            for descriptor, place in _positions():
-                if places.get(descriptor, place) != place:
-                    os.lseek(descriptor, places[descriptor], os.SEEK_SET)
+            self._close()
         if not parts:
             raise Unknown("a copy of the process crashed")
         found = pickle.loads(b"".join(parts))
@@ -296,15 +261,16 @@ class _Copy:
             yield part
         raise Unknown(f"a copy of the process did not end within {SECONDS:.0f} s")
 
-    def close(self) -> None:
-        if self._process:
-            process, self._process = self._process, 0
-            os.close(self._go)
-            os.close(self._answer)
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-            with suppress(ChildProcessError):  # the program may leave its children to the system
-                os.waitpid(process, 0)
+    def _close(self) -> None:
+        """Ends it, and sets back where files are read from that both have open."""
+        os.close(self._answer)
+        with suppress(ProcessLookupError):
+            os.kill(self._process, signal.SIGKILL)
+        with suppress(ChildProcessError):  # the program may leave its children to the system
+            os.waitpid(self._process, 0)
+        for descriptor, place in _positions():
+            if self._places.get(descriptor, place) != place:
+                os.lseek(descriptor, self._places[descriptor], os.SEEK_SET)
 
 
 def _say(answer: int, make: Callable[[], Any], has_gpu: bool) -> None:
@@ -317,7 +283,7 @@ def _say(answer: int, make: Callable[[], Any], has_gpu: bool) -> None:
     torch.set_num_threads(1)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(0)
-    with eager(), os.fdopen(answer, "wb") as file:
+    with os.fdopen(answer, "wb") as file:
         try:
             found: Any = list(prints(make()))
         except Exception as error:

@@ -135,16 +135,7 @@ class _Operators(TorchDispatchMode):
     def _by_shape(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What it gives, of shapes alone. PyTorch takes up to 200 µs to find that out."""
         own: dict[int, tuple[int, torch.Tensor]] = {}
-
-        def code(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                number, _ = own.setdefault(id(value), (len(own), value))
-                return number, value.shape, value.stride(), value.dtype
-            if isinstance(value, (list, tuple)):
-                return tuple(map(code, value))
-            return float if isinstance(value, float) else repr(value)
-
-        key = func, code(list(kwargs.items())), code(args)
+        key = func, _code(list(kwargs.items()), own), _code(args, own)
         if key not in self.known:
             metas: list[torch.Tensor] = []
 
@@ -169,6 +160,16 @@ class _Operators(TorchDispatchMode):
             return _unknown(meta)
 
         return _map(result, of)
+
+
+def _code(value: Any, own: dict[int, tuple[int, torch.Tensor]]) -> Any:
+    """What shapes of results depend on. Tensors are numbered in `own`."""
+    if isinstance(value, torch.Tensor):
+        number, _ = own.setdefault(id(value), (len(own), value))
+        return number, value.shape, value.stride(), value.dtype
+    if isinstance(value, (list, tuple)):
+        return tuple(_code(each, own) for each in value)
+    return float if isinstance(value, float) else repr(value)
 
 
 def _is_by_value(func: Any, args: Any) -> bool:

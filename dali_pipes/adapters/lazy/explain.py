@@ -18,7 +18,7 @@ class Account:
 
     Attributes:
         told: what workers have said, added up.
-        batches: how many came.
+        batches, samples: how many came.
         kept: how many of the pictures that were opened waited until the batch was there.
         waited: how many pictures of batches waited; one may be there in several views.
         compared: of pictures that a backend made, how many were compared with the program's.
@@ -26,6 +26,7 @@ class Account:
 
     told: Told = field(default_factory=Told)
     batches: int = 0
+    samples: int = 0
     kept: int = 0
     waited: int = 0
     compared: int = 0
@@ -137,8 +138,8 @@ def _describe_comparisons(account: Account) -> list[str]:
     if told.compared:
         each = told.compared_seconds / told.compared
         lines.append(
-            f"{told.compared} samples and batches were made once more, truly, in a copy of their "
-            f"process, and compared ({each:.2g} s each; the copy costs more for a bigger data set)"
+            f"{told.compared} times samples were made in two copies of their process, truly and "
+            f"not, and compared ({each:.2g} s each time; copies of a big data set take longer)"
         )
     if account.compared:
         lines.append(f"{account.compared} pictures of backends were compared with the program's")

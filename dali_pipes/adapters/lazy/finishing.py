@@ -195,7 +195,7 @@ def _apart(made: Any, item: Item, kind: Kind) -> float:
     """How far a picture is from the one that is made as noted, on average, in steps of 1/255."""
     recipe = item.recipe
     front = Recipe(recipe.source, recipe.size, recipe.mode, recipe.notes[: item.done])
-    one, other = (np.asarray(each, np.float64) for each in (made, front.make()))
+    one, other = (np.asarray(each, np.float32) for each in (made, front.make()))
     if one.shape != other.shape:
         return 255.0
     scale = 255.0 if kind.scale is None else float(np.mean(np.abs(kind.scale)))

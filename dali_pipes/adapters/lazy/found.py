@@ -156,4 +156,8 @@ def _replaced(batch: Any, instead: Callable[[Any], Any]) -> Any:
             new = value
         return new
 
-    return of(batch)
+    try:
+        return of(batch)
+    finally:
+        # it refers to itself, and to the batch, whose memory would stay until garbage is collected
+        del of

@@ -15,6 +15,7 @@ of workers and ranks, and a resume goes on in the middle of an epoch.
 
 import copy
 import os
+import sys
 import warnings
 import weakref
 from collections import deque
@@ -341,6 +342,7 @@ def _make_inner(
         own["worker_init_fn"] = program.start
     if seed is not None:
         own["generator"] = None  # the workers' seeds are drawn from what is seeded
+        own["in_order"] = True
     vars(inner).update(own)
 
     # a class may keep an iterator of its own, such as Ultralytics' InfiniteDataLoader
@@ -365,6 +367,9 @@ class _Epoch(Iterator[Any]):
         self._stack = ExitStack()
         if not loader._loader.num_workers:
             self._stack.enter_context(patched())
+
+        if workers := loader._loader.num_workers:
+            loader._program.checks.go_on(loader._account.samples // workers)
 
         skipped = 0
         if loader._order is not None:
@@ -400,7 +405,6 @@ class _Epoch(Iterator[Any]):
             raise
 
         self._go_to(self._positions.popleft())
-        loader._account.batches += 1
         for text in loader._account.take_new():
             warnings.warn(text, stacklevel=2)
         return batch
@@ -417,6 +421,8 @@ class _Epoch(Iterator[Any]):
             first = self._samples
             self.key = loader._seed, "batch", self.epoch, first + rank.index
             batch = loader._finisher.finish(work)
+            loader._account.batches += 1
+            loader._account.samples += parcel.count
             self._samples += parcel.count * rank.count
             is_last = number == self._left
             self._positions.append(
@@ -439,8 +445,9 @@ class _Epoch(Iterator[Any]):
             self._parcels.close()
             self._stack.close()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_batches"):
+    # bound here, since modules may be gone when a program ends
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and hasattr(self, "_batches"):
             self._free()
 
 

@@ -18,7 +18,6 @@ _LATER = "it could be a step for finished batches"
 _HINTS = {
     r"mean|std|var|sum|hist\w*|get(extrema|pixel|bbox|colors)|max|min|any|all|item|func": _ONCE,
     r"\w*([bB]lur|[fF]ilter|clahe|CLAHE|[nN]oise|compress\w*|encode_decode|[dD]istort\w*)": _LATER,
-    r"thumbnail": "resize() would wait",
     r"paste|putpixel|text|line|rectangle|ellipse|__setitem__": _LATER,
 }
 
@@ -39,7 +38,7 @@ def blame() -> None:
     frame, inner = sys._getframe(1), None
     while frame and any(part in frame.f_code.co_filename for part in _LIBRARIES):
         file = frame.f_code.co_filename
-        if inner is None and _HERE not in file and "_pytree" not in file:
+        if inner is None and not any(part in file for part in (_HERE, "_pytree", "contextlib")):
             inner = frame
         frame = frame.f_back  # type: ignore[assignment]
 

@@ -6,12 +6,11 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-import torch
 
 from dali_pipes.adapters.lazy.arrays import LazyArray, true_args
+from dali_pipes.adapters.lazy.cells import Form
 from dali_pipes.adapters.lazy.pictures import is_lazy, note_on_picture
 from dali_pipes.adapters.lazy.steps.step import Method, Step
-from dali_pipes.adapters.lazy.cells import Form
 from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, waiting_tensor
 
 Call = Callable[..., Any]

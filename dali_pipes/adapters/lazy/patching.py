@@ -32,7 +32,6 @@ from dali_pipes.adapters.lazy.steps import (  # noqa: F401  # they fill the tabl
     numpy_ops,
     opencv,
     pillow,
-    timm,
     torch_ops,
     torchvision_decoders,
     torchvision_pictures,

@@ -47,6 +47,7 @@ _GIVEN_UP: tuple[tuple[set[str], str], ...] = (
     ({"array", "tensor", "picture"}, "nothing waits"),
 )
 _ALL = len(_GIVEN_UP) - 1
+FEW = 4  # samples of the batch that is compared
 
 default_collate_fn_map[LazyArray] = lambda batch, *, collate_fn_map=None: torch.stack(
     [torch.as_tensor(each) for each in batch]
@@ -193,6 +194,8 @@ class Program(Dataset[Any]):
         if self.seed is not None:
             self.key_of_collate = self.seed, "collate", ask.epoch, ask.first
         try:
+            if self.checks.is_new:
+                self.checks.compare(partial(self._small_batch, ask))
             made = self._samples(ask, lambda make, _: self.checks.call(make))
             if PROCESS.failed is None:
                 return made
@@ -264,6 +267,13 @@ class Program(Dataset[Any]):
                 raise error
             samples[at] = copy.deepcopy(samples[good[at % len(good)]])
         return samples
+
+    def _small_batch(self, ask: Ask) -> Any:
+        """The batch of the first samples alone."""
+        few = ask._replace(indices=ask.indices[:FEW])
+        samples = self._samples(few, lambda make, _: make())
+        self.seed_for("collate", ask.epoch, ask.first)
+        return self.collate_fn(samples if self.is_batched else samples[0])
 
     def make_again(self, ask: Ask, before: States | None) -> Any:
         """The same batch with true pictures, in the training process."""
@@ -381,8 +391,7 @@ class Program(Dataset[Any]):
     def _collate_waiting(self, samples: Any) -> Any:
         """What the program's function makes while pictures wait."""
         state, looks = memory_of(self.collate_fn), PROCESS.seen.total()
-        make = partial(self.collate_fn, samples)
-        batch = self.checks.call_first(make, lambda: self.collate_fn(Found(samples).true()))
+        batch = self.collate_fn(samples)
         if self.is_batched and not self.is_late and PROCESS.seen.total() > looks:
             if state is not None and state == memory_of(self.collate_fn):
                 self.leave_collating()

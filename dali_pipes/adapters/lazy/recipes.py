@@ -20,7 +20,6 @@ from dali_pipes.adapters.lazy.steps.step import STEPS
 
 # seconds: a file as young may be written again without a visible trace, so its bytes are kept
 JUST_WRITTEN = 2.0
-COOKS: dict[str, Callable[..., Any]] = {}  # what carries out a step, by its name
 # what decodes a source, by its name: functions of a path or of a file in memory, and options
 OPENERS: dict[str, Callable[..., Any]] = {}
 
@@ -33,13 +32,6 @@ STORES_RGB = "RGB"
 
 class Changed(OSError):
     """A file is no longer what it was when the program opened it."""
-
-
-def add_cooks(**functions: Callable[..., Any]) -> None:
-    """Names are used once: a recipe must not be read otherwise than it was noted."""
-    if twice := COOKS.keys() & functions.keys():
-        raise ValueError(f"two steps are called {', '.join(twice)}")
-    COOKS.update(functions)
 
 
 class Source(NamedTuple):
@@ -155,8 +147,7 @@ class Recipe(NamedTuple):
             try:
                 made = self.source.open()
                 for name, args, options in self.notes:
-                    make = STEPS[name].make if name in STEPS else COOKS[name]
-                    made = make(made, *args, **options)
+                    made = STEPS[name].make(made, *args, **options)
                 return made
             except Exception as error:
                 PROCESS.failed = error  # a program may catch it, where it would not have come

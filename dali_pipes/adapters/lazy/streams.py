@@ -5,13 +5,14 @@ again, with true pictures, and what it has given already is skipped.
 """
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_worker_info
 
+from dali_pipes.adapters.lazy.compared import NotTheSame
 from dali_pipes.adapters.lazy.found import digest_of
-from dali_pipes.adapters.lazy.program import Program, file_of
+from dali_pipes.adapters.lazy.program import FEW, Program, file_of
 from dali_pipes.adapters.lazy.state import PROCESS, eager
 
 _MOST_SKIPPED = 10_000  # samples that are skipped when a stream is begun again
@@ -63,11 +64,24 @@ class _Samples(Iterator[Any]):
         self._given: list[int] = []  # digests of the samples so far
 
         self._seed(0)
-        # a copy that is forked now opens files of its own
-        dataset = program.dataset
-        self._comparison = program.checks.start(lambda: next(iter(dataset)))
-        self._own = iter(dataset)
-        self._begun = self._numbers.states() if self._comparison else None
+        if program.checks.is_new:
+            try:
+                # copies that are forked now open files of their own
+                program.checks.compare(self._small_batch)
+            except NotTheSame as error:
+                program.give_up("the first samples of the stream", error)
+                program.begin()
+        self._own = iter(program.dataset)
+
+    def _small_batch(self) -> Any:
+        """A batch of the first samples alone."""
+        samples = []
+        for place, sample in enumerate(islice(self._program.dataset, FEW)):
+            samples.append(sample)
+            self._seed(place + 1)
+        if not samples:
+            return None
+        return self._program.collate_fn(samples if self._program.is_batched else samples[0])
 
     def __next__(self) -> Any:
         program, place = self._program, next(self._places)
@@ -77,7 +91,7 @@ class _Samples(Iterator[Any]):
             program.key_of_collate = program.seed, "collate", *self._where, place
         error: BaseException | None = None
         try:
-            sample = self._next_sample()
+            sample = next(self._own)
             error = PROCESS.failed
         except StopIteration:
             if PROCESS.failed is None:
@@ -91,15 +105,6 @@ class _Samples(Iterator[Any]):
         if len(self._given) < _MOST_SKIPPED:
             self._given.append(digest_of(sample))
         return sample
-
-    def _next_sample(self) -> Any:
-        comparison, self._comparison = self._comparison, None
-        if comparison and self._begun is not None:
-            # somebody may have drawn numbers since, if this is the training process
-            if repr(self._begun) == repr(self._numbers.states()):
-                return self._program.checks.finish(comparison, self._own.__next__)
-            comparison.close()
-        return next(self._own)
 
     def _seed(self, place: int) -> None:
         self._program.seed_for("stream", *self._where, place)

@@ -132,7 +132,7 @@ class LazyTensor(Waiting):
     def reduce_ex(self, protocol: Any) -> Any:
         """Pickles it as it is, if it is sent; others get the true one."""
         if not self.waits or not STATE.sends:
-            return self.true().__reduce_ex__(protocol)
+            return self.true().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
         seen = self.cell, self.form, self.offset, self.path
         return _rebuild, (self.kind, *seen, self.requires_grad)
 
@@ -155,7 +155,7 @@ def wrap(lazy: LazyTensor, kind: type[torch.Tensor] = torch.Tensor) -> torch.Ten
     """The tensor that the program gets."""
     shape, strides, dtype, _ = lazy.form
     # private, but PyTorch's notes on extending it describe this; there is no public way
-    tensor: Any = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    tensor: Any = torch.Tensor._make_wrapper_subclass(
         _NoMemory, shape, strides, lazy.offset, dtype=dtype, device=_CPU
     )
     # private: with it C++ code that reads memory gets an error, and no null pointer
@@ -254,23 +254,25 @@ def dispatch(func: Any, types: Any, args: Any = (), options: Any = None) -> Any:
 def _do(func: Any, args: Any, options: Any) -> Any:
     """Does it to the true tensors."""
     taken: dict[int, tuple[LazyTensor, torch.Tensor]] = {}
-
-    def true(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return type(value)([true(each) for each in value])
-        lazy = lazy_of(value)
-        if lazy is None:
-            return value
-        made = lazy.value()
-        taken[id(made)] = lazy, value
-        return made
-
-    result = func(*true(args), **{name: true(value) for name, value in options.items()})
+    true_options = {name: _true(value, taken) for name, value in options.items()}
+    result = func(*_true(args, taken), **true_options)
     for lazy, _ in taken.values():
         if tuple(lazy.value().shape) != lazy.shape:
             raise NotImplementedError(f"{func} gives a tensor that waited another shape in place")
     # who changes a tensor in place, or gives one for the result, gets it back
     return taken[id(result)][1] if id(result) in taken else result
+
+
+def _true(value: Any, taken: dict[int, tuple[LazyTensor, torch.Tensor]]) -> Any:
+    """The same with true tensors, of which `taken` is told."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([_true(each, taken) for each in value])
+    lazy = lazy_of(value)
+    if lazy is None:
+        return value
+    made = lazy.value()
+    taken[id(made)] = lazy, value
+    return made
 
 
 def _note(func: Any, args: Any, options: Any) -> Any:
@@ -279,8 +281,13 @@ def _note(func: Any, args: Any, options: Any) -> Any:
     if isinstance(first, (list, tuple)):
         return _join(func, first, rest, options)
     lazy = lazy_of(first)
+    if lazy is None or not lazy.waits:
+        return None
+    # the end of `x[1:] *= 2`: what was changed is put where it is
+    if func is _COPY and (source := lazy_of(rest[0])) and source.sees_as(lazy):
+        return first
     # a recipe has one source, so a step on two things that wait is none
-    if lazy is None or not lazy.waits or any(map(_is_lazy, (*rest, *options.values()))):
+    if any(map(_is_lazy, (*rest, *options.values()))):
         return None
 
     found = _find(func, lazy.form, rest, options)
@@ -295,6 +302,9 @@ def _note(func: Any, args: Any, options: Any) -> Any:
         return first if lazy.change(*done.step) else None
     rows = lazy.rows_after(*done.step) if done.step else lazy.copied_rows()
     return new_tensors(rows, looks[0].form)
+
+
+_COPY = torch.ops.aten.copy_.default
 
 
 def _is_lazy(value: Any) -> bool:

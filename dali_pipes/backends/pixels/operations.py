@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch.nn.functional import pad
 
-from dali_pipes.backends.pixels.gray import HALF, WEIGHTS, as_array, from_array
+from dali_pipes.backends.pixels.gray import HALF, WEIGHTS
+from dali_pipes.backends.pixels.hue import turn_hue
 from dali_pipes.backends.pixels.tables import look_up, look_up_hsv
 from dali_pipes.backends.pixels.warps import Magnitudes, move
 from dali_pipes.backends.transfer import copy_to
@@ -120,9 +120,8 @@ def _apply(
         case "PillowColor" | "PillowContrast":
             return _enhance(images, op == "PillowContrast", 1 + magnitudes)
         case "PillowHue":
-            turn = _turn_hue_of_bytes if images.is_cuda else _turn_hue_by_pillow
             # torchvision leaves an image of one channel as it is
-            return images if images.shape[1] == 1 else turn(images, magnitudes)
+            return images if images.shape[1] == 1 else turn_hue(images, magnitudes)
 
     raise ValueError(op)
 
@@ -178,6 +177,8 @@ def _enhance(images: torch.Tensor, contrast: bool, shares: Magnitudes) -> torch.
         # whole numbers, whose sum is exact in any order
         total = others.sum((1, 2, 3), keepdim=True, dtype=torch.float64)
         others = (total / others[0].numel()).add_(0.5).floor_()
+    if len(shares) == 1 and not shares[0]:
+        return others.to(torch.uint8).expand(images.shape)
     others = others.to(torch.float32)
     mixed = images.to(torch.float32).sub_(others).mul_(_each(shares, images.device)).add_(others)
     return mixed.clamp_(0, 255).to(torch.uint8)
@@ -260,69 +261,6 @@ def _turn_hue(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
         # torchvision scales back by 255.999, and truncates
         channel.copy_((value - place.mul_(chroma)).mul_(255.999))
     return out
-
-
-def _turn_hue_by_pillow(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
-    """torchvision's `adjust_hue` of PIL images, whose HSV has 8 bits, on the CPU."""
-    made = []
-    for image, turn in zip(images, _turns(shares), strict=True):
-        picture = from_array(image.permute(1, 2, 0).contiguous().numpy())
-        hue, *others = picture.convert("HSV").split()
-        turned = Image.fromarray(np.asarray(hue) + np.uint8(turn))  # it goes around
-        picture = Image.merge("HSV", (turned, *others)).convert("RGB")
-        made.append(torch.from_numpy(as_array(picture).copy()).permute(2, 0, 1))
-    return torch.stack(made)
-
-
-def _turn_hue_of_bytes(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
-    """The same on any device, value for value, in more than twice the time on a CPU.
-
-    As Pillow's Convert.c (`rgb2hsv_row`, `hsv2rgb`): numbers of C's `float` are rounded to float32,
-    those between them are float64.
-    """
-    pixels = images.to(torch.float32)
-    value = pixels.amax(1, keepdim=True)
-    chroma = value - pixels.amin(1, keepdim=True)
-    red, green, _ = pixels.chunk(3, dim=1)
-    from_red, from_green, from_blue = (
-        (value - pixels).div_(chroma.clamp(min=1)).double().chunk(3, dim=1)
-    )
-    sixths = torch.where(
-        red == value,
-        from_blue - from_green,
-        torch.where(green == value, 2 + from_red - from_blue, 4 + from_green - from_red),
-    )
-    share = _through_float(sixths).div_(6).add_(1).fmod_(1)
-    hue = torch.where(chroma == 0, 0, _through_float(share).mul_(255).to(torch.int32))
-    saturation = (chroma / value.clamp(min=1)).double().mul_(255).floor_().div_(255)
-
-    # Python's integers, as `_turns` are below 256 and go around
-    turns = copy_to(images.device, torch.from_numpy(_turns(shares)).view(-1, 1, 1, 1))
-    place = ((hue + turns) & 255).double().mul_(6).div_(255)
-    sector = place.floor()
-    rest, saturation = _through_float(place - sector), _through_float(saturation)
-    value = value.double()
-    low, falling, rising = (
-        (value * (1 - saturation * part)).add_(0.5).floor_() for part in (1, rest, 1 - rest)
-    )
-
-    # what red, green and blue are in each of the six sectors
-    each = torch.cat([value, falling, low, rising], dim=1)
-    tables = torch.tensor(
-        [[0, 1, 2, 2, 3, 0], [3, 0, 0, 1, 2, 2], [2, 2, 3, 0, 0, 1]], device="cpu"
-    )
-    at = copy_to(images.device, tables)[:, sector.long() % 6]
-    turned = each.gather(1, at.transpose(0, 1).flatten(1, 2))
-    return torch.where(saturation == 0, value, turned).to(torch.uint8)
-
-
-def _through_float(values: torch.Tensor) -> torch.Tensor:
-    return values.to(torch.float32).double()
-
-
-def _turns(shares: Magnitudes) -> NDArray[np.int64]:
-    """By how many of 255 steps the hue is turned, from 0 to 255."""
-    return np.trunc(shares * 255).astype(np.int64) % 256
 
 
 def _stretch(images: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Samples that are made twice, the second time truly in a copy of the process."""
 
 import os
+import random
 import socket
 import threading
 import time
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from lazy_programs import Pictures, assert_equal, batches_of, loader_of
+from lazy_programs import Pictures, assert_equal, batches_of, loader_of, train_steps
 from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.adapters.lazy import compared
-from dali_pipes.adapters.lazy.compared import Comparison, NotTheSame, Unknown, difference, prints
+from dali_pipes.adapters.lazy.compared import NotTheSame, Unknown, compare, difference, prints
 from dali_pipes.adapters.lazy.loader import LazyLoader
+from dali_pipes.adapters.lazy.patching import patched
+from dali_pipes.adapters.lazy.pictures import is_lazy
+from dali_pipes.adapters.lazy.state import waiting
 from dali_pipes.adapters.lazy.tensors import lazy_of
 
 CPU = dp.DaliConfig(device="cpu", num_threads=1)
@@ -90,12 +94,26 @@ def test_a_difference_is_named():
 # Copies of the process
 
 
-def compare(make, value, copies=2):
-    comparison = Comparison(make, copies)
-    try:
-        return comparison.refuse_difference(value)
-    finally:
-        comparison.close()
+def in_turn(tmp_path, *values):
+    """A function that makes one value after the other, also in copies of the process."""
+    file = tmp_path / "calls"
+    file.touch()
+
+    def make():
+        made = values[file.stat().st_size]
+        with file.open("a") as opened:
+            opened.write("1")
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    return make
+
+
+@pytest.fixture
+def waiting_here():
+    with patched(), waiting(True):
+        yield
 
 
 def test_a_copy_changes_nothing_here(tmp_path):
@@ -109,45 +127,57 @@ def test_a_copy_changes_nothing_here(tmp_path):
             print("a copy says something", flush=True)
             return opened.read(5)
 
-        assert compare(make, bytes(range(10, 15))) is None
+        assert compare(make) == ""
         assert values == []
-        assert opened.tell() == 10
-        with pytest.raises(NotTheSame):
-            compare(make, b"other")
-        assert opened.tell() == 10
+        assert opened.read(5) == bytes(range(10, 15))
 
 
-def test_a_copy_has_the_same_random_numbers():
-    import random
-
+def test_copies_have_the_same_random_numbers():
     def draw():
         return random.random(), np.random.rand(), float(torch.rand(()))
 
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    expected = draw()
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.set_rng_state(states[2])
-    assert compare(draw, expected) is None
+    assert compare(draw) == ""
 
 
-def test_what_is_random_by_itself_is_compared_by_types():
+@pytest.mark.usefixtures("waiting_here")
+def test_one_copy_waits_and_the_other_does_not(files):
     def make():
-        return np.random.default_rng().random(3), 1
+        with Image.open(files[0]) as file:
+            picture = file.convert("RGB")
+            return is_lazy(picture)
 
-    assert "of which this loader does not know" in compare(make, make())
-    with pytest.raises(NotTheSame):
-        compare(make, (np.random.default_rng().random(4), 1))
-    with pytest.raises(NotTheSame):  # a single copy cannot tell
-        compare(make, make(), copies=1)
+    with pytest.raises(NotTheSame, match="it has other values"):
+        compare(make)
 
 
-def test_an_error_of_a_copy_is_a_difference():
-    def fail():
-        raise KeyError("truly")
+@pytest.mark.usefixtures("waiting_here")
+def test_what_waits_is_compared_by_its_pixels(files):
+    def make():
+        with Image.open(files[0]) as file:
+            return train_steps()(file.convert("RGB")), file.size
 
+    assert compare(make) == ""
+
+
+def test_what_is_random_by_itself_is_compared_by_types(tmp_path):
+    first, second, third = (np.full(3, value) for value in (1, 2, 3))
+    assert "of which this loader does not know" in compare(in_turn(tmp_path, first, second, third))
+
+
+@pytest.mark.parametrize("again", [np.zeros(3), np.ones(3)])
+def test_what_is_random_by_itself_may_differ_as_well(tmp_path, again):
+    with pytest.raises(NotTheSame, match=r"\(4,\)\) instead of"):
+        compare(in_turn(tmp_path, np.zeros(3), np.zeros(4), again))
+
+
+def test_an_error_is_a_difference(tmp_path):
+    error = KeyError("truly")
     with pytest.raises(NotTheSame, match="without waiting it is KeyError"):
-        compare(fail, 1)
+        compare(in_turn(tmp_path, error, 1, error))
+
+
+def test_an_error_of_what_waits_comes_here_as_well(tmp_path):
+    assert compare(in_turn(tmp_path, 1, KeyError("waiting"))) == ""
 
 
 def test_a_copy_that_hangs_or_crashes_says_nothing(monkeypatch):
@@ -156,9 +186,9 @@ def test_a_copy_that_hangs_or_crashes_says_nothing(monkeypatch):
         pool.submit(int).result()
         # its thread is not there in a copy
         with pytest.raises(Unknown, match="did not end"):
-            compare(lambda: pool.submit(int).result(), 0)
+            compare(lambda: pool.submit(int).result())
     with pytest.raises(Unknown, match="crashed"):
-        compare(lambda: os.kill(os.getpid(), 9), 0)
+        compare(lambda: os.kill(os.getpid(), 9))
 
 
 # In a loader
@@ -199,7 +229,7 @@ def test_a_sample_that_differs_while_it_waits_is_found(files, workers):
 
 def test_the_tenth_sample_is_compared_as_well(files):
     data = Differs(files)
-    data.first = 9
+    data.first = 9  # of which none is in the first batch
     with LazyLoader(loader_of(data, batch_size=5)) as loader:
         found, heard = heard_of(loader)
     assert "NotTheSame" in heard[0]
@@ -221,7 +251,7 @@ def test_a_batch_that_differs_is_found(files):
     with LazyLoader(own()) as loader:
         found, heard = heard_of(loader)
     assert_equal(found, expected)
-    assert "collate_fn: NotTheSame" in heard[0]
+    assert "NotTheSame: it has other values" in heard[0]
 
 
 class Threads(Pictures):
@@ -274,7 +304,7 @@ class Fresh(Pictures):
 def test_a_program_that_is_random_by_itself_goes_on_waiting(files):
     with LazyLoader(loader_of(Fresh(files), num_workers=1)) as loader:
         _, heard = heard_of(loader)
-        assert loader.waited > 10
+        assert loader.waited == 20
     assert "of which this loader does not know" in heard[0]
 
 
@@ -292,7 +322,7 @@ def test_it_says_what_was_compared(files):
         _, heard = heard_of(loader)
         text = loader.explain()
     assert not heard
-    assert "3 samples and batches were made once more, truly" in text  # the 1st, the 10th, a batch
+    assert "2 times samples were made in two copies" in text  # the first ones, and the tenth
     assert "pictures of backends were compared with the program's" in text
     with LazyLoader(loader_of(Pictures(files), num_workers=1), check=False) as loader:
         list(loader)

@@ -5,6 +5,7 @@ and sizes, dtypes and strides exactly.
 """
 
 import io
+import pickle
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from lazy_works import made_by, steps_apart
+from lazy_works import made_by, steps_apart, waits_for
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torchvision import transforms as T
 from torchvision.io import read_image
@@ -24,7 +25,11 @@ from torchvision.transforms import v2
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
+from dali_pipes.adapters.lazy.compiler.places import Places
+from dali_pipes.adapters.lazy.found import Found
 from dali_pipes.adapters.lazy.patching import patched
+from dali_pipes.adapters.lazy.program import Packed, Parcel, Told
+from dali_pipes.adapters.lazy.state import eager
 
 WIDTH, HEIGHT, COUNT = 61, 47, 3
 BACKENDS = {
@@ -425,3 +430,62 @@ def test_bytes_in_memory_are_made_too(pictures, executor):
     made = executor("dali")
     mean, most = compare(made, program, pictures["colors.jpg"])
     assert mean <= 0.25 and most <= 2 and made.count == COUNT
+
+
+# What workers make
+
+
+def recipe_of(program, path):
+    (cell,) = waits_for(program, [path]).cells
+    return cell.rows[0]
+
+
+def test_a_worker_keeps_what_has_no_place(pictures):
+    path, places = pictures["colors.jpg"][0], Places()
+    resized = recipe_of(lambda path: np.array(opened(path).resize((20, 8))), path)
+    smooth = recipe_of(lambda path: np.array(opened(path).filter(ImageFilter.BLUR)), path)
+    in_part = recipe_of(
+        lambda path: np.array(opened(path).resize((20, 8)).filter(ImageFilter.BLUR)), path
+    )
+    for _ in range(50):
+        assert places.has(resized) and places.has(in_part) and not places.has(smooth)
+
+
+def test_a_worker_keeps_pictures_of_which_each_is_of_another_kind(pictures):
+    path, places = pictures["colors.jpg"][0], Places()
+    of_size = lambda size: lambda path: np.array(opened(path).resize((size, 8)))  # noqa: E731
+    sent = [places.has(recipe_of(of_size(size), path)) for size in range(10, 60)]
+    assert all(sent[:16]) and not any(sent[32:])
+    # one of them begins to come often
+    assert [places.has(recipe_of(of_size(20), path)) for _ in range(20)][-1]
+
+
+def test_a_worker_sends_pictures_whose_numbers_are_drawn_for_each(pictures):
+    path, places = pictures["colors.jpg"][0], Places()
+    darker = lambda share: lambda path: T.ToTensor()(opened(path).resize((20, 8))) * share  # noqa: E731
+    assert all(places.has(recipe_of(darker(1 + at / 99), path)) for at in range(50))
+
+
+def test_what_a_worker_keeps_it_makes_truly(pictures):
+    paths = pictures["colors.jpg"]
+
+    def program(path, smooth):
+        picture = opened(path).resize((20, 8)) if not smooth else opened(path)
+        picture = picture.filter(ImageFilter.BLUR).crop((0, 0, 20, 8))
+        return T.functional.to_tensor(picture)
+
+    def batch(*_):
+        return torch.stack(list(map(program, paths, [False, True, False]))), program(paths[0], True)
+
+    found = waits_for(batch, [0])
+    Places().make_rest(found.cells)
+    stacked, alone = found.cells
+    assert [isinstance(row, torch.Tensor) for row in stacked.rows] == [False, True, False]
+    assert stacked.made is None and alone.made is not None
+
+    # it is sent with the others
+    sent = pickle.loads(pickle.dumps(Packed(Parcel(found.batch, 1, None, Told()), copies=True)))
+    with eager():
+        ((one, two),) = Found(sent.batch).true()
+    other, same = batch()
+    assert torch.equal(one, other) and torch.equal(two, same)

@@ -211,7 +211,6 @@ CASES: dict[str, Case] = {
         ),
         COLORED,
     ),
-    "v2.geometry.center_crop_image": Case(args(st.tuples(st.integers(31, 50), sides).map(list))),
     "v1.affine": Case(mixed(MATRICES, interpolation=near, fill=fills)),
     "v1.rotate": Case(mixed(MATRICES, interpolation=near, fill=fills, expand=st.booleans())),
     "v1.perspective": Case(mixed(PERSPECTIVES, interpolation=near, fill=fills)),
@@ -452,7 +451,6 @@ PLANNED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "v1.pad": ("bytes", ([1, 2, 3, 4],), {"fill": 9, "padding_mode": "constant"}),
     "v2.geometry._pad_with_scalar_fill": ("bytes", ([1, 2, 3, 4], 0, "reflect"), {}),
     "v2.geometry._pad_with_vector_fill": ("bytes", ([1, 2, 3, 4], [1, 2, 3], "constant"), {}),
-    "v2.geometry.center_crop_image": ("bytes", ([60, 30],), {}),
     "v1.affine": ("bytes", (AFFINE,), {"fill": [7.0]}),
     "v1.rotate": ("bytes", (AFFINE,), {"expand": True}),
     "v1.perspective": ("bytes", (TILT, "nearest"), {}),
@@ -611,6 +609,29 @@ def test_what_is_no_plain_picture_does_not_wait(flags, tmp_path):
 
 
 # Programs of several libraries
+
+
+@pytest.mark.parametrize("size", [(60, 20), (20, 50), (44, 60), (20, 22)])
+@pytest.mark.parametrize("kind", ["bytes", "channels last", "some"])
+def test_crops_beyond_the_edges_are_padded(kind, size, files, monkeypatch):
+    monkeypatch.setattr(lines, "FEW", 1)
+
+    def program(_: int = 0) -> Any:
+        return v2.center_crop(TENSORS[kind](files), list(size))
+
+    true = program()
+    with waiting(True):
+        made = program()
+        assert waits(made) and form_of(made) == form_of(true)
+        assert torch.equal(make_true(made), true)
+    executor = Executor(BACKENDS["torch"], torch.device("cpu"), 2 * COUNT, ahead=0)
+    try:
+        by_backend = made_by(executor, program, range(COUNT))
+    finally:
+        executor.close()
+    assert not executor.left
+    for each in by_backend:
+        assert steps_apart(each, true).max() <= 1
 
 
 def seeded(program: Any, *arguments: Any) -> Any:

@@ -1,7 +1,8 @@
 """NumPy's functions of arrays: `FUNCTIONS`, methods by their names, and `UFUNCS`.
 
-The `form` of a row says what a function does to each picture of an array, and which dimensions of the
-result number pictures; shape and strides NumPy says itself, of a stand-in whose values nobody reads.
+The `form` of a row says what a function does to each picture of an array, and which dimensions of
+the result number pictures; shape and strides NumPy says itself, of a stand-in whose values nobody
+reads.
 """
 
 import math
@@ -360,11 +361,12 @@ def _ufunc(ufunc: np.ufunc) -> None:
 
     def plan_turned(row: Any, other: Any) -> None:
         if own in ("add", "mul"):
-            return plan(row, other)
-        if own != "sub":
+            plan(row, other)
+        elif own == "sub":
+            dtype = _result_dtype(ufunc, row.dtype, other)
+            plan_arithmetic(row, dtype, "rsub", per_channel(row, other))
+        else:
             raise NoPlace("a division by pixels")
-        dtype = _result_dtype(ufunc, row.dtype, other)
-        plan_arithmetic(row, dtype, "rsub", per_channel(row, other))
 
     def plan_in_place(row: Any, other: Any) -> None:
         plan_arithmetic(row, row.dtype, own, per_channel(row, other))  # type: ignore[arg-type]

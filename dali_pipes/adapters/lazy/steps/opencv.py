@@ -8,7 +8,7 @@ import numpy as np
 from dali_pipes.adapters.lazy.arrays import LazyArray, new_array
 from dali_pipes.adapters.lazy.recipes import OPENERS
 from dali_pipes.adapters.lazy.state import waits
-from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, replace
+from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, by_name, replace
 from dali_pipes.adapters.lazy.steps.torchvision_decoders import read_header
 
 # OpenCV's numbers, which are part of its interface
@@ -18,10 +18,6 @@ _IGNORE_ORIENTATION, _RGB = 128, 256
 _FLAGS = (-1, 0, 1, 128, 129, 256, 384)
 _TO_GRAY, _FROM_GRAY = (6, 7), (8,)
 _COLORS = (4, 32, 33, 36, 37, 38, 39, 40, 41, 44, 45, 50, 51, 52, 53, 54, 55, 56, 57, 60, 61)
-
-
-def _row(name: str, form: Any, plan: Any = None) -> Step:
-    return Step(f"cv2.{name}", None, form, plan, "cv2", name, "array")
 
 
 # Reading
@@ -62,70 +58,68 @@ replace("cv2", "imread", _read)
 replace("cv2", "imdecode", _read)
 
 
-# Forms: shape and dtype; None where OpenCV may complain, or writes into memory of the program's
+# Forms and plans get arguments by OpenCV's names. None where it may complain, or writes into memory
+# of the program's. Bytes stay bytes, and floats floats.
 
 
-def _form(
-    shape: Callable[..., Any], dtypes: tuple[str, ...] = ("uint8", "float32")
-) -> Callable[..., Any]:
-    """Of arrays of these dtypes, without `dst`."""
+def _row(
+    name: str, shape: Callable[..., Any], plan: Any = None, dtypes: Any = ("uint8", "float32")
+) -> Step:
+    """A row of arrays of these dtypes, in whose results only the shape may be another one."""
 
-    def form(array: LazyArray, *args: Any, **options: Any) -> Any:
-        if array.dtype.name not in dtypes or options.pop("dst", None) is not None:
+    def form(array: LazyArray, dst: Any = None, **named: Any) -> Any:
+        if dst is not None or array.dtype.name not in dtypes:
             return None
-        found = shape(array, *args, **options)
+        found = shape(array, **named)
         return None if found is None else (found, array.dtype)
 
-    return form
+    def plan_without(row: Any, dst: Any = None, **named: Any) -> None:
+        plan(row, **named)
+
+    by = by_name("cv2", name)
+    return Step(f"cv2.{name}", None, by(form), plan and by(plan_without), "cv2", name, "array")
 
 
-def _size(array: LazyArray, dsize: Any) -> Any:
+def shape_same(array: LazyArray, **_: Any) -> Any:
+    return array.shape
+
+
+def _in_size(array: LazyArray, dsize: Any) -> Any:
+    """The shape of a size, (width, height)."""
     if dsize is None or len(dsize) != 2 or min(dsize) <= 0:
         return None
     return (int(dsize[1]), int(dsize[0]), *array.shape[2:])
 
 
-def shape_resize(
-    array: LazyArray,
-    dsize: Any = None,
-    dst: Any = None,
-    fx: float = 0,
-    fy: float = 0,
-    interpolation: int = 1,
+def _size_of(size: Any, dsize: Any, fx: float, fy: float) -> Any:
+    # it rounds half to even (modules/imgproc/src/resize.cpp: saturate_cast)
+    return dsize or (round(size[1] * fx), round(size[0] * fy))
+
+
+def shape_resized(
+    array: LazyArray, dsize: Any, fx: float = 0, fy: float = 0, interpolation: int = 1
 ) -> Any:
-    if dst is not None or interpolation not in range(7):
-        return None
-    if not dsize and fx > 0 and fy > 0:
-        # it rounds half to even (modules/imgproc/src/resize.cpp: saturate_cast)
-        dsize = round(array.shape[1] * fx), round(array.shape[0] * fy)
-    return _size(array, dsize)
+    known = interpolation in range(7) and (dsize or (fx > 0 and fy > 0))
+    return _in_size(array, _size_of(array.shape, dsize, fx, fy)) if known else None
 
 
-def plan_resize(
-    row: Any,
-    dsize: Any = None,
-    dst: Any = None,
-    fx: float = 0,
-    fy: float = 0,
-    interpolation: int = 1,
-) -> None:
-    if not dsize:
-        dsize = round(row.size[1] * fx), round(row.size[0] * fy)
+def plan_resize(row: Any, dsize: Any, fx: float = 0, fy: float = 0, interpolation: int = 1) -> None:
     if interpolation not in (_LINEAR, _CUBIC):
         raise NoPlace("OpenCV's other filters")
+    width, height = _size_of(row.size, dsize, fx, fy)
     kind = "bilinear" if interpolation == _LINEAR else "bicubic"
-    row.resize(int(dsize[1]), int(dsize[0]), kind, antialias=False)
+    row.resize(int(height), int(width), kind, antialias=False)
 
 
-def shape_color(array: LazyArray, code: int, dst: Any = None, dstCn: int = 0, *_: Any) -> Any:
-    if dst is not None or dstCn:
+def shape_colors(array: LazyArray, code: int, **options: Any) -> Any:
+    if any(options.values()):
         return None
     if array.ndim == 2:
         return (*array.shape, 3) if code in _FROM_GRAY else None
     return array.shape[:2] if code in _TO_GRAY else array.shape if code in _COLORS else None
 
 
-def plan_color(row: Any, code: int, dst: Any = None, dstCn: int = 0, *_: Any) -> None:
+def plan_colors(row: Any, code: int, **_: Any) -> None:
     if code == 4:
         row.swap_colors()
     elif code in _TO_GRAY and row.channels == 3:
@@ -139,15 +133,11 @@ def plan_color(row: Any, code: int, dst: Any = None, dstCn: int = 0, *_: Any) ->
         raise NoPlace("another color space")
 
 
-def shape_same(array: LazyArray, *_: Any, **__: Any) -> Any:
-    return array.shape
-
-
-def shape_turned(array: LazyArray, *rotateCode: int, **named: int) -> Any:
-    (code,) = (*rotateCode, *named.values()) or (0,)
-    if code not in (0, 1, 2):
+def shape_turned(array: LazyArray, rotateCode: int = 0) -> Any:
+    if rotateCode not in (0, 1, 2):
         return None
-    return array.shape if code == 1 else (array.shape[1], array.shape[0], *array.shape[2:])
+    height, width, *channels = array.shape
+    return array.shape if rotateCode == 1 else (width, height, *channels)
 
 
 def plan_flip(row: Any, flipCode: int) -> None:
@@ -155,35 +145,27 @@ def plan_flip(row: Any, flipCode: int) -> None:
         row.flip(axis)
 
 
-def shape_warp(array: LazyArray, M: Any, dsize: Any, dst: Any = None, *_: Any, **__: Any) -> Any:
-    return None if dst is not None else _size(array, dsize)
+def shape_warped(array: LazyArray, dsize: Any, **_: Any) -> Any:
+    return _in_size(array, dsize)
 
 
-def _plan_warp(perspective: bool) -> Callable[..., None]:
-    def plan(
-        row: Any,
-        M: Any,
-        dsize: Any,
-        dst: Any = None,
-        flags: int = 1,
-        borderMode: int = 0,
-        borderValue: Any = 0,
-    ) -> None:
-        # the plan's keep the edges of an image sharp, which OpenCV blends; OpenCV takes a tenth of
-        # a millisecond, less than the plan's do on a CPU
-        if flags & ~_INVERSE_MAP or borderMode != _CONSTANT:
-            raise NoPlace("an interpolated warp of OpenCV's")
-        matrix = np.vstack([np.asarray(M, np.float64), (0, 0, 1)])[:3]
-        if not flags & _INVERSE_MAP:
-            matrix = np.linalg.inv(matrix)
-        # OpenCV counts from the middle of the first pixel, the plan from its corner
-        middle = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
-        numbers = (middle @ matrix @ np.linalg.inv(middle)).ravel()
-        numbers = (numbers / numbers[8]).tolist()[: 8 if perspective else 6]
-        fill = _color(row, borderValue)
-        row.warp((int(dsize[1]), int(dsize[0])), numbers, "nearest", fill, perspective)
-
-    return plan
+def plan_warp(
+    row: Any, M: Any, dsize: Any, flags: int = 1, borderMode: int = 0, borderValue: Any = 0
+) -> None:
+    # the plan's keep the edges of an image sharp, which OpenCV blends; OpenCV takes a tenth of a
+    # millisecond, less than the plan's do on a CPU
+    if flags & ~_INVERSE_MAP or borderMode != _CONSTANT:
+        raise NoPlace("an interpolated warp of OpenCV's")
+    matrix = np.vstack([np.asarray(M, np.float64), (0, 0, 1)])[:3]
+    if not flags & _INVERSE_MAP:
+        matrix = np.linalg.inv(matrix)
+    # OpenCV counts from the middle of the first pixel, the plan from its corner
+    middle = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
+    numbers = (middle @ matrix @ np.linalg.inv(middle)).ravel()
+    is_affine = len(M) == 2
+    numbers = (numbers / numbers[8]).tolist()[: 6 if is_affine else 8]
+    size = int(dsize[1]), int(dsize[0])
+    row.warp(size, numbers, "nearest", _color(row, borderValue), perspective=not is_affine)
 
 
 def _color(row: Any, value: Any) -> Any:
@@ -193,57 +175,31 @@ def _color(row: Any, value: Any) -> Any:
     return numbers[::-1] if row.is_bgr else numbers
 
 
-def shape_border(
-    array: LazyArray,
-    top: int,
-    bottom: int,
-    left: int,
-    right: int,
-    borderType: int,
-    dst: Any = None,
-    value: Any = 0,
+def shape_bordered(
+    array: LazyArray, top: int, bottom: int, left: int, right: int, borderType: int, **_: Any
 ) -> Any:
-    if dst is not None or borderType not in (0, 1, 2, 3, 4) or min(top, bottom, left, right) < 0:
+    if borderType not in range(5) or min(top, bottom, left, right) < 0:
         return None
     return (array.shape[0] + top + bottom, array.shape[1] + left + right, *array.shape[2:])
 
 
 def plan_border(
-    row: Any,
-    top: int,
-    bottom: int,
-    left: int,
-    right: int,
-    borderType: int,
-    dst: Any = None,
-    value: Any = 0,
+    row: Any, top: int, bottom: int, left: int, right: int, borderType: int, value: Any = 0
 ) -> None:
     if borderType not in _BORDERS:
         raise NoPlace("a border that repeats the image")
     row.pad(left, top, right, bottom, _color(row, value), _BORDERS[borderType])
 
 
-def shape_blur(
-    array: LazyArray,
-    ksize: Any,
-    sigmaX: float,
-    dst: Any = None,
-    sigmaY: float = 0,
-    borderType: int = 4,
-    *_: Any,
+def shape_blurred(
+    array: LazyArray, ksize: Any, sigmaX: float, borderType: int = 4, **_: Any
 ) -> Any:
     odd = all(each % 2 == 1 or (each == 0 and sigmaX > 0) for each in ksize)
-    return array.shape if dst is None and odd and borderType in (0, 1, 2, 4) else None
+    return array.shape if odd and borderType in _BORDERS else None
 
 
 def plan_blur(
-    row: Any,
-    ksize: Any,
-    sigmaX: float,
-    dst: Any = None,
-    sigmaY: float = 0,
-    borderType: int = 4,
-    *_: Any,
+    row: Any, ksize: Any, sigmaX: float, sigmaY: float = 0, borderType: int = 4, **_: Any
 ) -> None:
     if ksize[0] != ksize[1] or sigmaY not in (0, sigmaX) or borderType != 4:
         raise NoPlace("a blur that is not the same in both directions, or with other edges")
@@ -252,59 +208,43 @@ def plan_blur(
     row.operate("GaussianBlur", sigmaX or 0.3 * ((kernel - 1) * 0.5 - 1) + 0.8, kernel)
 
 
-def shape_median(array: LazyArray, ksize: int, dst: Any = None) -> Any:
-    return array.shape if dst is None and ksize % 2 == 1 else None
+def shape_median(array: LazyArray, ksize: int) -> Any:
+    return array.shape if ksize % 2 == 1 else None
 
 
-def shape_box(
-    array: LazyArray, ksize: Any, dst: Any = None, anchor: Any = (-1, -1), borderType: int = 4
-) -> Any:
-    plain = min(ksize) > 0 and tuple(anchor) == (-1, -1) and borderType in (0, 1, 2, 4)
-    return array.shape if dst is None and plain else None
+def shape_box(array: LazyArray, ksize: Any, **options: Any) -> Any:
+    return array.shape if min(ksize) > 0 and not options else None
 
 
-def shape_table(array: LazyArray, lut: Any, dst: Any = None) -> Any:
+def shape_looked_up(array: LazyArray, lut: Any) -> Any:
     one = np.shape(lut) in ((256,), (256, 1), (1, 256)) and np.asarray(lut).dtype == np.uint8
-    return array.shape if dst is None and one else None
+    return array.shape if one else None
 
 
-def plan_table(row: Any, lut: Any, dst: Any = None) -> None:
-    row.look_up(np.ravel(lut))
-
-
-def shape_scaled(array: LazyArray, dst: Any = None, alpha: float = 1, beta: float = 0) -> Any:
-    return array.shape if dst is None else None
-
-
-def plan_scaled(row: Any, dst: Any = None, alpha: float = 1, beta: float = 0) -> None:
-    values = np.arange(256, dtype=np.uint8)
-    row.look_up(_SCALED(values, alpha=alpha, beta=beta).ravel())
+def plan_scaled(row: Any, **numbers: float) -> None:
+    row.look_up(_SCALED(np.arange(256, dtype=np.uint8), **numbers).ravel())
 
 
 _SCALED = Original("cv2", "convertScaleAbs")
-
-
-def shape_gray(array: LazyArray, dst: Any = None) -> Any:
-    return array.shape if dst is None and array.ndim == 2 else None
-
-
-def plan_equalized(row: Any, dst: Any = None) -> None:
-    row.operate("Equalize")
-
-
+_BYTES = ("uint8",)
 add(
-    _row("resize", _form(shape_resize), plan_resize),
-    _row("cvtColor", _form(shape_color), plan_color),
-    _row("flip", _form(shape_same), plan_flip),
-    _row("rotate", _form(shape_turned), lambda row, rotateCode: row.transpose(4 - rotateCode)),
-    _row("transpose", _form(lambda array: shape_turned(array)), lambda row: row.transpose(5)),
-    _row("warpAffine", _form(shape_warp), _plan_warp(False)),
-    _row("warpPerspective", _form(shape_warp), _plan_warp(True)),
-    _row("copyMakeBorder", _form(shape_border), plan_border),
-    _row("GaussianBlur", _form(shape_blur), plan_blur),
-    _row("LUT", _form(shape_table, ("uint8",)), plan_table),
-    _row("convertScaleAbs", _form(shape_scaled, ("uint8",)), plan_scaled),
-    _row("equalizeHist", _form(shape_gray, ("uint8",)), plan_equalized),
-    _row("medianBlur", _form(shape_median, ("uint8",))),
-    _row("blur", _form(shape_box, ("uint8",))),
+    _row("resize", shape_resized, plan_resize),
+    _row("cvtColor", shape_colors, plan_colors),
+    _row("flip", shape_same, plan_flip),
+    _row("rotate", shape_turned, lambda row, rotateCode: row.transpose(4 - rotateCode)),
+    _row("transpose", shape_turned, lambda row: row.transpose(5)),
+    _row("warpAffine", shape_warped, plan_warp),
+    _row("warpPerspective", shape_warped, plan_warp),
+    _row("copyMakeBorder", shape_bordered, plan_border),
+    _row("GaussianBlur", shape_blurred, plan_blur),
+    _row("medianBlur", shape_median, None, _BYTES),
+    _row("blur", shape_box, None, _BYTES),
+    _row("LUT", shape_looked_up, lambda row, lut: row.look_up(np.ravel(lut)), _BYTES),
+    _row("convertScaleAbs", shape_same, plan_scaled, _BYTES),
+    _row(
+        "equalizeHist",
+        lambda array: array.shape if array.ndim == 2 else None,
+        lambda row: row.operate("Equalize"),
+        _BYTES,
+    ),
 )

@@ -1,9 +1,10 @@
 """PyTorch's operators, by their names in `torch.ops.aten`: `OPERATORS`.
 
-PyTorch's dispatcher has some hundred operators, of which all its functions are made: `x.chunk(2)` is
-`split`, `x.movedim(0, 2)` is `permute`, `x.contiguous()` is `clone` or nothing. So these rows are few.
-The `form` of a row says what an operator does to each picture of a tensor, and which dimensions of
-the result number pictures; shape and strides PyTorch says itself, of a tensor without memory.
+PyTorch's dispatcher has some hundred operators, of which all its functions are made: `x.chunk(2)`
+is `split`, `x.movedim(0, 2)` is `permute`, `x.contiguous()` is `clone` or nothing. So these rows
+are few. The `form` of a row says what an operator does to each picture of a tensor, and which
+dimensions of the result number pictures; shape and strides PyTorch says itself, of a tensor without
+memory.
 """
 
 import itertools
@@ -323,6 +324,20 @@ def _flip(tensor: Any, dims: Any) -> Each | None:
     return Each(("torch.flip", tuple(_place(tensor, dim) for dim in dims)), tensor.dtype)
 
 
+def _pad(tensor: Any, pad: Any, value: float = 0) -> Each | None:
+    ndim = len(tensor.shape)
+    if any(dim in tensor.lead for dim in range(ndim - len(pad) // 2, ndim)):
+        return None
+    return Each(("torch.constant_pad_nd", tuple(pad), value))
+
+
+def plan_pad(row: Any, pad: Any, value: float = 0) -> None:
+    left, right, top, bottom, *others = (*pad, 0, 0)[: max(len(pad), 4)]
+    if not row.axes.endswith("HW") or any(others) or min(pad) < 0:
+        raise NoPlace("edges of other dimensions than height and width")
+    row.pad(left, top, right, bottom, value)
+
+
 def _rot90(tensor: Any, k: int = 1, dims: Any = (0, 1)) -> Each | None:
     dims = [_wrapped(tensor, dim) for dim in dims]
     if any(dim in tensor.lead for dim in dims) or len(dims) != 2:
@@ -383,6 +398,7 @@ _operator(
 )
 _operator("_to_copy.default", _to, make_to, lambda row, dtype, _: row.cast(dtype), "torch.to")
 _operator("flip.default", _flip, plan=plan_flip)
+_operator("constant_pad_nd.default", _pad, plan=plan_pad)
 _operator("rot90.default", _rot90, plan=plan_rot90)
 _operator("repeat.default", _repeat, plan=plan_repeat)
 _operator("index.Tensor", _index, make_index, plan_index)

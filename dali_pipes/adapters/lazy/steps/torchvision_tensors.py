@@ -269,28 +269,12 @@ def plan_pad(row: Any, fill: Any, padding_mode: str, **padding: Any) -> None:
     row.pad(*_sides(**padding), fill, padding_mode)
 
 
-def form_center_crop(tensor: LazyTensor, output_size: Any) -> Any:
-    """One that is not larger than the image is a view of it; a larger one, of what was padded."""
-    size = v2._center_crop_parse_output_size(output_size)
-    whole = [max(new, old) for new, old in zip(size, tensor.sides[1:], strict=True)]
-    if whole == [*tensor.sides[1:]]:
-        return None
-    return (tensor.sides[0], *size), tensor.dtype, lambda shape, _: planes((*shape[:-2], *whole))
-
-
-def plan_center_crop(row: Any, output_size: Any) -> None:
-    height, width = v2._center_crop_parse_output_size(output_size)
-    row.pad(*v2._center_crop_compute_padding(height, width, *row.size))
-    row.crop(*v2._center_crop_compute_crop_anchor(height, width, *row.size), height, width)
-
-
 add(
     _row(_V1, "resize", form_resize, plan_resize),
     _row(_GEOMETRY, "resize_image", form_resize_v2, plan_resize),
     _row(_V1, "pad", form_pad, plan_pad),
     _row(_GEOMETRY, "_pad_with_scalar_fill", form_pad, plan_pad),
     _row(_GEOMETRY, "_pad_with_vector_fill", form_pad, plan_pad),
-    _row(_GEOMETRY, "center_crop_image", form_center_crop, plan_center_crop),
 )
 
 

@@ -1,1 +1,0 @@
-"""timm: its policies call Pillow (pillow.py), and its RandomErasing tensors (torch_ops.py)."""
