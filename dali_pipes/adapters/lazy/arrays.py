@@ -126,7 +126,8 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
     @property
     def base(self) -> Any:
         """The array whose memory it looks into."""
-        return self.true().base if self._base is None else self._base
+        owns_memory = self.waits and self.stand_in.flags.writeable
+        return self._base if self._base is not None or owns_memory else self.true().base
 
     def _note(self, function: Any, *args: Any, **options: Any) -> Any:
         """What the program gets of a function of the table, or a method; None: it is not noted."""
@@ -214,8 +215,8 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         return self if fits and self.change(f"{name} in place", number) else None
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        # a column of a table, or whatever else gives arrays one by one
-        args = [list(each) if _is_series(each) else each for each in args]
+        if not any(map(_holds_lazy, args)):  # a column of a table, which gives arrays one by one
+            args = [list(each) if _is_series(each) else each for each in args]
         first = args[0] if args else None
         if function in _JOINS:
             noted = _join(function, first, *args[1:], **options)
@@ -292,9 +293,13 @@ def true_args(value: Any) -> Any:
     return {key: true_args(each) for key, each in value.items()} if type(value) is dict else value
 
 
+def _holds_lazy(value: Any) -> bool:
+    many = value if type(value) in (list, tuple) else [value]
+    return any(type(each) is LazyArray for each in many)
+
+
 def _is_series(value: Any) -> bool:
-    plain = (list, tuple, dict, str, np.ndarray, torch.Tensor, type)
-    return isinstance(value, Iterable) and not isinstance(value, plain)
+    return isinstance(value, Iterable) and not isinstance(value, (list, tuple, str, np.ndarray))
 
 
 def _call(function: Any, args: Any, options: Any, may_return: Any) -> Any:
@@ -415,7 +420,7 @@ def _array_of(copies: bool) -> Callable[..., Any]:
         made: Any
         if type(value) is LazyArray and value.may_be_noted:
             made = value
-        elif type(value) is list and value and all(type(each) is LazyArray for each in value):
+        elif type(value) is list and _holds_lazy(value):
             made = _join(np.stack, value, is_copy=True)
         else:
             made = _array_of_picture(value, copies)

@@ -1,21 +1,25 @@
-"""Arrays that wait: whatever is done to them gives what it gives with true ones, bit for bit, with the
-same strides, and memory is shared where it was.
+"""Arrays that wait: whatever is done to them gives what it gives with true ones, bit for bit, with
+the same strides, and memory is shared where it was.
 """
 
 import copy
 import io
 import pickle
 import random
+import warnings
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
+import torchvision.transforms.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from torch.utils.data import default_collate
 
 from dali_pipes.adapters.lazy.arrays import is_lazy
+from dali_pipes.adapters.lazy.found import Found
 from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.state import PROCESS, sending, waiting
 from dali_pipes.adapters.lazy.tensors import lazy_of
@@ -45,6 +49,10 @@ def lazily():
     with patched(), waiting(True):
         yield
     assert PROCESS.failed is None
+
+
+def array(at=0, mode="RGB"):
+    return np.array(picture(at, mode))
 
 
 def waits(value):
@@ -225,3 +233,202 @@ def test_a_chain_of_functions_gives_the_same_lazily_and_truly(source, steps):
         return made
 
     check_same(program)
+
+
+# What is noted
+
+
+def in_place():
+    a = array().astype(np.float32)
+    b = a[2:, ::-1]
+    a /= 255
+    b -= [0.1, 0.2, 0.3]
+    a *= np.float32(2)
+    return a, b
+
+
+def set_parts():
+    a = array()
+    b = a[1:].transpose(2, 0, 1)
+    a[1:3, 2:4] = 0
+    a[..., 0] = 7
+    b[2, :2] = 9
+    a[4, 3] = [1, 2, 3]
+    return a, b
+
+
+NOTED = {
+    "tensors": lambda: (
+        torch.from_numpy(array().transpose(2, 0, 1)),
+        torch.as_tensor(array()),
+        torch.as_tensor(array(mode="L"), dtype=torch.int64),
+        torch.tensor(array(), dtype=torch.float32),
+    ),
+    "floats": lambda: (np.asarray(picture(), dtype=np.float32) / 255, array() / 255.0, 1 - array()),
+    "normalized": lambda: ((array() / 255 - np.array([0.1, 0.2, 0.3])) / [0.5, 0.25, 0.125],),
+    "gray": lambda: (
+        array(mode="L")[None],
+        np.expand_dims(array(mode="L"), 2),
+        np.stack([array(mode="L")] * 3, -1),
+        np.repeat(array(mode="L")[:, :, None], 3, axis=2),
+        array(mode="L") > 127,
+    ),
+    "stacks": lambda: (
+        np.stack([array(0), array(1)]),
+        np.stack([array(0), array(1)], axis=1)[::-1],
+        np.concatenate([array(0)[None], array(1)[None], array(2)[None]])[::2],
+        np.array([array(0), array(1), np.zeros((6, 8, 3), np.uint8)]).transpose(3, 0, 1, 2),
+        torch.from_numpy(np.stack([array(0), array(1)])).permute(3, 0, 1, 2).float().div(255),
+    ),
+    "a picture of a stack": lambda: (np.stack([array(0), array(1)])[1, 2:, ::-1],),
+    "in place": in_place,
+    "parts are set": set_parts,
+    "batches": lambda: (default_collate([array(0), array(1)]),),
+    "pictures": lambda: (F.pil_to_tensor(Image.fromarray(array()).resize((4, 4))),),
+}
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_it_is_noted(name):
+    check_same(lambda: list(NOTED[name]()), is_noted=True)
+
+
+def test_what_returns_the_array_itself_does_so():
+    with lazily():
+        a = array()
+        assert np.ascontiguousarray(a) is a and np.asarray(a) is a and np.squeeze(a) is a
+        assert a.astype(np.uint8, copy=False) is a and np.add(a, 1, out=a) is a
+        b = a[1:]
+        assert b.base is a and b[1:].base is a and a.base is None
+        b += 1
+        assert waits(a) and a.copy() is not a
+        a.sum()
+        assert np.ascontiguousarray(a) is a and np.squeeze(a) is a
+
+
+# What is not
+
+
+READS = {
+    "mean": lambda a: a.mean(),
+    "item": lambda a: a[1, 2, 0].item(),
+    "iteration": lambda a: [row.sum() for row in a],
+    "comparison": lambda a: (a == a).all(),
+    "bytes": lambda a: a.tobytes(),
+    "print": lambda a: repr(a) + str(a),
+    "flags": lambda a: (a.flags.c_contiguous, a.T.flags.f_contiguous, a.ctypes.data != 0),
+    "mask": lambda a: a[a > 99],
+    "fancy index": lambda a: a[[0, 2], [1, 1]],
+    "matmul": lambda a: a @ np.ones(3),
+    "where": lambda a: np.where(a > 9, a, 0),
+    "clip": lambda a: np.clip(a, 3, 99),
+    "dot": lambda a: np.dot(a, np.arange(3)),
+    "sum of two": lambda a: a.astype(int) + a[::-1],
+    "out": lambda a: np.add(a, 1, out=np.empty((6, 8, 3), np.uint8)),
+    "reduce": lambda a: np.add.reduce(a, axis=0, dtype=int),
+    "lists": lambda a: np.vstack([a, a]),
+    "depth": lambda a: np.dstack((a, a)),
+    "saved": lambda a: np.save(file := io.BytesIO(), a) or file.getvalue(),
+    "interface": lambda a: a.__array_interface__["shape"],
+    "pickle": lambda a: pickle.loads(pickle.dumps(a)),
+    "copy": lambda a: [copy.copy(a), copy.deepcopy(a)],
+    "shape in place": lambda a: a.reshape(-1).shape,
+    "in": lambda a: 300 in a,
+    "linalg": lambda a: np.linalg.norm(a.astype(float)),
+    "random": lambda a: np.random.default_rng(0).permutation(a),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_who_reads_gets_values(name):
+    expected = READS[name](array())
+    with lazily():
+        found = READS[name](array())
+        made = [true(each) for each in found] if isinstance(found, list) else true(found)
+    assert type(made) is type(expected)
+    np.testing.assert_array_equal(made, expected)
+
+
+ERRORS = {
+    "whole numbers in place": lambda: array().__itruediv__(255),
+    "read only": lambda: np.asarray(picture()).__setitem__(0, 1),
+    "read only, in place": lambda: np.asarray(picture()).__iadd__(1),
+    "shapes": lambda: array() + np.zeros(2),
+    "index": lambda: array()[9],
+    "index of a stack": lambda: np.stack([array(), array()])[5],
+    "axes": lambda: array().transpose(0, 1),
+    "negative strides": lambda: torch.from_numpy(array()[:, ::-1]),
+    "stack": lambda: np.stack([array(), array()[1:]]),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_mistakes_raise_where_they_are_made(name):
+    with pytest.raises(Exception) as expected:
+        ERRORS[name]()
+    with lazily(), pytest.raises(expected.type):
+        ERRORS[name]()
+
+
+@pytest.mark.parametrize("number", [0, np.float32(0), 1e30, np.array([1.0, 0, 2])])
+def test_numpy_warns_where_it_did(number):
+    """So what may overflow, or divides by zero, is computed at once."""
+
+    def heard():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            a = array().astype(np.float32)
+            made = [a / number, a * number * number]
+            return [str(each.message) for each in caught], made
+
+    expected, _ = heard()
+    with lazily():
+        found, made = heard()
+        [true(each) for each in made]
+    assert found == expected
+
+
+def test_an_array_says_of_itself_what_arrays_say():
+    with lazily():
+        a, true_one = array(), np.zeros((6, 8, 3), np.uint8)
+        assert isinstance(a, np.ndarray) and type(a) == np.ndarray and a.__class__ is np.ndarray  # noqa: E721
+        assert {np.ndarray: 1}[type(a)] == 1 and type(a).__module__ == "numpy"
+        for name in ("shape", "dtype", "ndim", "size", "strides", "nbytes", "itemsize"):
+            assert getattr(a, name) == getattr(true_one, name)
+        assert len(a) == 6 and waits(a)
+
+
+def test_rows_are_not_shuffled_in_a_wrong_way():
+    """NumPy would swap views of what is no array; it warns, which the net takes for an error."""
+    with lazily(), warnings.catch_warnings():
+        warnings.filterwarnings("error", "you are shuffling a 'ndarray' object")
+        with pytest.raises(UserWarning):
+            np.random.default_rng(0).shuffle(array())
+
+
+def test_arguments_are_kept_as_they_were():
+    def program():
+        mean, at = np.array([0.5, 0.25, 0.125]), [slice(1, 4)]
+        a = array() - mean
+        b = array()[tuple(at)]
+        c = array()
+        c[0] = mean
+        mean[:] = 0
+        return a, b, c
+
+    check_same(lambda: list(program()), is_noted=True)
+
+
+def test_whoever_pickles_gets_pixels_but_for_who_sends():
+    with lazily():
+        a = array().transpose(2, 0, 1)
+        assert b"dali_pipes" not in pickle.dumps(a)
+        with sending():
+            data = pickle.dumps([array()[:, ::-1], np.asarray(picture(1)), np.stack([array()] * 2)])
+        assert len(data) < 3000
+        sent = pickle.loads(data)
+        assert all(map(waits, sent))
+        made = Found(sent).true()
+    expected = [array()[:, ::-1], np.asarray(picture(1)), np.stack([array()] * 2)]
+    assert [layout(each) for each in made] == [layout(each) for each in expected]
+    assert all(np.array_equal(one, other) for one, other in zip(made, expected, strict=True))

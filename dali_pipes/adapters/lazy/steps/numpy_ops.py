@@ -77,7 +77,11 @@ def _index(array: Any, at: Any) -> View | None:
     ):
         return None
     if not array.lead:
-        return View(("np.index", at), each=("np.index", at))
+        whole = _parts_of(at, array.ndim)
+        is_new = whole.count(None) == 1 and array.ndim == 3 and not any(map(_is_number, whole))
+        lead = (whole.index(None),) if is_new else ()
+        picture = tuple(each for each in whole if each is not None) if is_new else at
+        return View(("np.index", at), lead, each=("np.index", picture))
     if None in parts:
         return None
 
@@ -118,6 +122,14 @@ def make_transpose(array: np.ndarray, *axes: Any) -> np.ndarray:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _expand_dims(array: Any, axis: Any) -> View | None:
+    """A dimension of a gray picture if it has two, else one that numbers pictures."""
+    step = ("np.expand_dims", axis)
+    if not array.lead and array.ndim == 3 and _is_number(axis):
+        return View(step, (axis % 4,))
+    return None if array.lead else View(step, each=step)
 
 
 def _reshape(array: Any, *shape: Any) -> View | None:
@@ -196,7 +208,7 @@ _function("flip", _view("flip"), None, plan_flip)
 _function("fliplr", _view("fliplr"), None, lambda row: row.reverse(1))
 _function("flipud", _view("flipud"), None, lambda row: row.reverse(0))
 _function("rot90", _view("rot90"), None, plan_rot90)
-_function("expand_dims", _view("expand_dims"), None, plan_expand_dims)
+_function("expand_dims", _expand_dims, None, plan_expand_dims)
 _function("squeeze", _view("squeeze"), None, plan_squeeze)
 _function("reshape", _reshape, lambda array, shape: array.reshape(shape), plan_reshape)
 
