@@ -1,9 +1,9 @@
 """Arrays of pictures that are made when they are looked at.
 
-A `LazyArray` only says that it is a np.ndarray: a true one has memory, which code of C reads without
-asking. It has a stand-in, an array of the same shape, dtype and strides whose values nobody reads, on
-which NumPy itself finds out what a view of it looks like. Code of C that wants a true array gets one
-from `__array__`, or complains of its type, which the net (program.py) catches.
+A `LazyArray` only says that it is a np.ndarray: a true one has memory, which code of C reads
+without asking. It has a stand-in, an array of the same shape, dtype and strides whose values nobody
+reads, on which NumPy itself finds out what a view of it looks like. Code of C that wants a true
+array gets one from `__array__`, or complains of its type, which the net (program.py) catches.
 """
 
 import warnings
@@ -265,8 +265,10 @@ def _look(name: str) -> Callable[..., Any]:
     return lambda self, *args: getattr(self.true(), name)(*args)
 
 
-for _name in ("iter", "contains", "bool", "int", "float", "complex", "index", "repr", "str", "format",
-              "buffer", "sizeof"):  # fmt: skip
+for _name in (
+    *("iter", "contains", "bool", "int", "float", "complex", "index"),
+    *("repr", "str", "format", "buffer", "sizeof"),
+):
     setattr(LazyArray, f"__{_name}__", _look(f"__{_name}__"))
 
 
@@ -345,9 +347,7 @@ def _form(stand_in: np.ndarray, lead: Ints) -> Form:
     return Form(stand_in.shape, strides_of(stand_in), stand_in.dtype, lead)
 
 
-def _rebuild(
-    cell: Cell, form: Form, path: tuple[View, ...], is_writeable: bool
-) -> LazyArray:
+def _rebuild(cell: Cell, form: Form, path: tuple[View, ...], is_writeable: bool) -> LazyArray:
     shape, strides, dtype, lead = form
     steps = [each * np.dtype(dtype).itemsize for each in strides]
     one = np.empty(1, dtype)

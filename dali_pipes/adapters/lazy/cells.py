@@ -3,8 +3,8 @@
     cell: some recipes, and how their pictures lie in its memory
       └ view, view, …: the steps by which a tensor or an array looks into it
 
-A batch, a clip or a batch of clips is one cell: some of its dimensions, its `lead`, number pictures,
-and the others are those of one picture.
+A batch, a clip or a batch of clips is one cell: some of its dimensions, its `lead`, number
+pictures, and the others are those of one picture.
 """
 
 from collections.abc import Sequence
@@ -144,8 +144,7 @@ def is_laid_out(value: Any, strides: Ints) -> bool:
     """Whether a tensor or an array has these strides, in elements, where they mean something."""
     own = value.stride() if isinstance(value, torch.Tensor) else strides_of(value)
     return own == strides or all(
-        one == other or size < 2
-        for one, other, size in zip(own, strides, value.shape, strict=True)
+        one == other or size < 2 for one, other, size in zip(own, strides, value.shape, strict=True)
     )
 
 

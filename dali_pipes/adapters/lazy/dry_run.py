@@ -1,9 +1,9 @@
 """Runs a collate function without pixels, for the random numbers that it draws: `draw_as`.
 
-A collate function that looks at pixels runs in the training process, on finished batches. The random
-numbers of the worker must go on as if it had run there. So it runs there, too, on samples that still
-wait: PyTorch computes shapes alone (on the device "meta"), and what would read a value ends it. What
-it draws itself, such as `np.random.beta` or `torch.randperm`, is drawn.
+A collate function that looks at pixels runs in the training process, on finished batches. The
+random numbers of the worker must go on as if it had run there. So it runs there, too, on samples
+that still wait: PyTorch computes shapes alone (on the device "meta"), and what would read a value
+ends it. What it draws itself, such as `np.random.beta` or `torch.randperm`, is drawn.
 """
 
 import copy

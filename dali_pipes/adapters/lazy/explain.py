@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.adapters.transforms.convert import transform_from_torch
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.looks import hint
 from dali_pipes.adapters.lazy.order import Order
 from dali_pipes.adapters.lazy.program import Program, Told
+from dali_pipes.adapters.transforms.convert import transform_from_torch
 
 _MOST_LOOKS = 20
 

@@ -116,48 +116,49 @@ def moved(batch: Any, device: torch.device) -> Any:
 _NOTHING = object()
 
 
-def _replaced(batch: Any, instead: Callable[[Any], Any]) -> Any:
+def _replaced(
+    value: Any,
+    instead: Callable[[Any], Any],
+    made: dict[int, Any] | None = None,
+    depth: int = 0,
+) -> Any:
     """A batch in which something else is in some places.
 
     Args:
         instead: of a value; `_NOTHING`: it stays, and what is in it is looked at.
+        made: what has become of values, by their `id()`.
+        depth: how many containers it is in.
     """
-    made: dict[int, Any] = {}
-
-    def of(value: Any, depth: int = 0) -> Any:
-        if id(value) in made:
-            return made[id(value)]
-        new = instead(value)
-        if new is not _NOTHING:
-            made[id(value)] = new
-            return new
-        if depth == _DEEPEST or isinstance(value, _CLOSED):
-            return value
-
-        if isinstance(value, dict):
-            made[id(value)] = new = copy.copy(value)
-            new.update({key: of(each, depth + 1) for key, each in value.items()})
-        elif isinstance(value, tuple):
-            parts, new = [of(each, depth + 1) for each in value], value
-            if any(map(is_not, parts, value)):
-                new = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-            made[id(value)] = new
-        elif isinstance(value, (set, frozenset)):
-            made[id(value)] = new = type(value)(of(each, depth + 1) for each in value)
-        elif isinstance(value, (list, deque)):
-            made[id(value)] = new = copy.copy(value)
-            new.clear()
-            new.extend([of(each, depth + 1) for each in value])
-        elif hasattr(value, "__dict__"):
-            made[id(value)] = new = value
-            changed = {name: of(each, depth + 1) for name, each in vars(value).items()}
-            vars(value).update(changed)
-        else:
-            new = value
+    made = {} if made is None else made
+    if id(value) in made:
+        return made[id(value)]
+    new = instead(value)
+    if new is not _NOTHING:
+        made[id(value)] = new
         return new
+    if depth == _DEEPEST or isinstance(value, _CLOSED):
+        return value
 
-    try:
-        return of(batch)
-    finally:
-        # it refers to itself, and to the batch, whose memory would stay until garbage is collected
-        del of
+    def of(each: Any) -> Any:
+        return _replaced(each, instead, made, depth + 1)
+
+    if isinstance(value, dict):
+        made[id(value)] = new = copy.copy(value)
+        new.update({key: of(each) for key, each in value.items()})
+    elif isinstance(value, tuple):
+        parts, new = list(map(of, value)), value
+        if any(map(is_not, parts, value)):
+            new = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        made[id(value)] = new
+    elif isinstance(value, (set, frozenset)):
+        made[id(value)] = new = type(value)(map(of, value))
+    elif isinstance(value, (list, deque)):
+        made[id(value)] = new = copy.copy(value)
+        new.clear()
+        new.extend(list(map(of, value)))
+    elif hasattr(value, "__dict__"):
+        made[id(value)] = new = value
+        vars(value).update({name: of(each) for name, each in vars(value).items()})
+    else:
+        new = value
+    return new

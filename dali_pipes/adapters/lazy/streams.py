@@ -76,7 +76,7 @@ class _Samples(Iterator[Any]):
     def _small_batch(self) -> Any:
         """A batch of the first samples alone."""
         samples = []
-        for place, sample in enumerate(islice(self._program.dataset, FEW)):
+        for place, sample in enumerate(islice(iter(self._program.dataset), FEW)):
             samples.append(sample)
             self._seed(place + 1)
         if not samples:

@@ -1,12 +1,11 @@
 """Programs as their authors write them: equal batches with lazy pictures, whoever makes them."""
 
-import pytest
-
 # each registers its own
 import programs.array_programs
 import programs.group_programs
 import programs.pillow_programs
 import programs.store_programs  # noqa: F401
+import pytest
 from programs.comparing import compare
 from programs.corpus import PROGRAMS
 from programs.pictures import make_pictures

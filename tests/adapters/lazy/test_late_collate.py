@@ -111,7 +111,9 @@ def test_with_a_seed_any_number_of_workers_gives_the_same(files, collate):
     assert_equal(found[0], found[1])
 
 
-@pytest.mark.parametrize("collate", [Counting(), count_globally, draw_by_pixels], ids=["object", "global", "pixels"])
+@pytest.mark.parametrize(
+    "collate", [Counting(), count_globally, draw_by_pixels], ids=["object", "global", "pixels"]
+)
 def test_what_cannot_run_elsewhere_runs_in_the_worker(files, collate):
     def own():
         return loader_of(Pictures(files), num_workers=1, collate_fn=collate)

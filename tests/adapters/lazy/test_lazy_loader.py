@@ -355,7 +355,7 @@ def test_timms_prefetch_loader_goes_on_as_it_did(files, tmp_path):
     for at, file in enumerate(files):
         home = tmp_path / f"class_{at % 2}"
         home.mkdir(exist_ok=True)
-        os.link(file, home / os.path.basename(file))
+        os.link(file, home / Path(file).name)
 
     def make():
         seed_globals()
@@ -388,7 +388,7 @@ def test_timms_prefetch_loader_goes_on_as_it_did(files, tmp_path):
         batches = iter(loader)
         next(batches)
         state = json.loads(json.dumps(loader.state_dict()))
-        rest = [batch for batch in batches]
+        rest = list(batches)
     assert state["samples"] == 4  # although timm takes one batch ahead
     with from_torch(make(), CPU, seed=3) as loader:
         loader.load_state_dict(state)

@@ -301,7 +301,7 @@ def test_a_batch_of_bad_samples_raises(own_files):
     own = loader_of(Pictures(own_files))
     with (
         LazyLoader(own, check=False, on_bad_sample="substitute") as loader,
-        pytest.raises(OSError, match="(?i)truncated"),
+        pytest.raises(OSError, match=r"(?i)truncated"),
     ):
         list(loader)
 

@@ -262,7 +262,7 @@ def test_ranks_that_cannot_share_an_order_are_refused_by_name(files):
     data, two = Pictures(files), dp.Rank(0, 2)
     with pytest.raises(dp.ConfigError, match="Ragged makes batches of its own"):
         LazyLoader(DataLoader(data, batch_sampler=Ragged()), seed=1, rank=two)
-    with pytest.raises(dp.ConfigError, match="rank= needs seed=.*RandomSampler"):
+    with pytest.raises(dp.ConfigError, match=r"rank= needs seed=.*RandomSampler"):
         LazyLoader(make(files, "random"), rank=two)
     other = loader_of(data, sampler=DistributedSampler(data, 2, 1))
     with pytest.raises(dp.ConfigError, match="DistributedSampler has rank 1 of 2"):
@@ -276,7 +276,7 @@ def test_without_a_seed_there_is_no_state_in_the_middle(files):
         state = loader.state_dict()
         for number, _ in enumerate(loader, 1):
             if number < len(loader):
-                with pytest.raises(dp.ConfigError, match="in the middle of epoch 0.*seed="):
+                with pytest.raises(dp.ConfigError, match=r"in the middle of epoch 0.*seed="):
                     loader.state_dict()
         assert loader.state_dict()["epoch"] == 1
         loader.load_state_dict(state)
