@@ -34,10 +34,8 @@ from dali_pipes.adapters.lazy.recipes import (
     NO_OPTIONS,
     OPENERS,
     STORES_RGB,
-    Note,
     Recipe,
     Source,
-    frozen,
 )
 from dali_pipes.adapters.lazy.state import PROCESS, STATE, pictures_wait
 from dali_pipes.adapters.lazy.steps.step import Method, Step, replace
@@ -92,16 +90,20 @@ def new_picture(
     Args:
         info: of the picture before, which is copied as by Pillow; None: it has an empty one.
     """
-    if not info:
-        info = {}
-    elif _COPIES_LISTS:
-        info = {key: each.copy() if type(each) is list else each for key, each in info.items()}
-    else:
-        info = info.copy()
+    kept = dict(info) if info else {}
+    if _COPIES_LISTS:
+        for key, each in kept.items():
+            if type(each) is list:
+                kept[key] = each.copy()
     picture = Image.__new__(Image)
     picture.__dict__ = {
-        **_EMPTY, "_size": size, "_mode": mode, "info": info, "_lazy": recipe, "_form": (size, mode)
-    }  # fmt: skip
+        **_EMPTY,
+        "_size": size,
+        "_mode": mode,
+        "info": kept,
+        "_lazy": recipe,
+        "_form": (size, mode),
+    }
     return picture
 
 
@@ -202,10 +204,9 @@ def _note(
 
     size, mode, keeps_info, noted = found
     if noted is None:
-        note: Note = (name, frozen(args), frozen(options))
+        made = recipe.then(name, *args, **options)
     else:
-        note = (name, noted, NO_OPTIONS)
-    made = Recipe(recipe.source, recipe.size, recipe.mode, (*recipe.notes, note))
+        made = recipe.noting((name, noted, NO_OPTIONS))
     return new_picture(made, size, mode, picture.info if keeps_info else None)
 
 
@@ -231,12 +232,10 @@ def _may_wait(picture: Any) -> bool:
 def _load_later(picture: Any) -> Recipe | None:
     """All of `ImageFile.load` but for the pixels; None: they must be read now."""
     fp, is_jpeg = picture.fp, type(picture) is JpegImageFile
-    source = _source(picture, fp)
-    if source is None:
-        return None
-    recipe = Recipe(source, picture._size, stored_mode(picture))
     end = None
     try:
+        source = _source(picture, fp)
+        recipe = Recipe(source, picture._size, stored_mode(picture))
         if is_jpeg:
             end = _end_of_jpeg(picture, source, fp)
         else:
@@ -256,16 +255,17 @@ def _load_later(picture: Any) -> Recipe | None:
     return recipe
 
 
-def _source(picture: Any, fp: Any) -> Source | None:
-    """Where the encoded picture is; None: it cannot be read once more."""
+def _source(picture: Any, fp: Any) -> Source:
+    """Where the encoded picture is.
+
+    Raises:
+        Exception: it cannot be read once more.
+    """
     draft = None
     if picture.decoderconfig:
         draft = picture._size, picture._mode, picture.tile[0].args, picture.decoderconfig
     options = picture.format, PIL.ImageFile.LOAD_TRUNCATED_IMAGES, draft
-    coding = ""
-    if type(picture) is JpegImageFile:
-        is_rgb = picture._mode == "RGB" and stores_rgb(picture)
-        coding = STORES_RGB if is_rgb else describe_jpeg(picture)
+    coding = _coding(picture) if type(picture) is JpegImageFile else ""
 
     kind = type(fp)
     raw = fp.raw if kind is io.BufferedReader else fp
@@ -277,11 +277,26 @@ def _source(picture: Any, fp: Any) -> Source | None:
     # a member of an archive, a remote file, an object of the program's
     at = fp.tell()
     fp.seek(0)
-    data = fp.read()
+    data = bytes(memoryview(fp.read()))
     fp.seek(at)
-    if not isinstance(data, bytes):
-        return None
     return Source.of_bytes("pillow", data, *options, coding=coding)
+
+
+def _coding(picture: Any) -> str:
+    """How a JPEG is coded, as of `Source`; it is the same of nearly all pictures."""
+    info = picture.info
+    transform = "jfif" in info or info.get("adobe_transform")
+    key = picture._mode, tuple(picture.layer), transform, "progressive" in info
+    coding = _CODINGS.get(key)
+    if coding is None:
+        is_rgb = picture._mode == "RGB" and stores_rgb(picture)
+        coding = STORES_RGB if is_rgb else describe_jpeg(picture)
+        if len(_CODINGS) < 1000:
+            _CODINGS[key] = coding
+    return coding
+
+
+_CODINGS: dict[Any, str] = {}
 
 
 def stored_mode(picture: Any) -> str:

@@ -67,12 +67,12 @@ class Source(NamedTuple):
         """
         PROCESS.opened += 1
         found = os.fstat(descriptor)
-        is_path = isinstance(path, (str, bytes, os.PathLike))
+        is_path = type(path) is str or isinstance(path, (bytes, os.PathLike))
         if not is_path or not stat.S_ISREG(found.st_mode) or _is_young(found.st_mtime):
             data = os.pread(descriptor, found.st_size, 0)
             return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]), coding)
         is_whole = _is_end(os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0)))
-        name = os.fsdecode(path)
+        name = path if type(path) is str else os.fsdecode(path)
         absolute = name if name.startswith("/") else os.path.abspath(name)
         return cls(opener, options, absolute, None, _stamp(found), is_whole, coding)
 
@@ -138,8 +138,13 @@ class Recipe(NamedTuple):
     notes: tuple[Note, ...] = ()
 
     def then(self, name: str, /, *args: Any, **options: Any) -> "Recipe":
-        note = (name, frozen(args), frozen(options))
-        return Recipe(self.source, self.size, self.mode, (*self.notes, note))
+        return self.noting((name, frozen(args), frozen(options)))
+
+    def noting(self, note: Note) -> "Recipe":
+        """The same with a note whose arguments are frozen."""
+        source, size, mode, notes = self
+        # without the function that NamedTuple makes: half of the time
+        return tuple.__new__(Recipe, (source, size, mode, (*notes, note)))
 
     def make(self) -> Any:
         """Does all of it, here and now. An error is kept in `PROCESS.failed`, too."""

@@ -1,5 +1,6 @@
 """The executor: works in order, a bounded number of them ahead, whatever fails or comes late."""
 
+import dataclasses
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.recipes import Changed
+from dali_pipes.adapters.lazy.steps.step import STEPS
 from dali_pipes.backends.backend import Decoded, Description
 from dali_pipes.errors import ConfigError
 
@@ -405,6 +407,30 @@ def test_a_default_dtype_of_the_training_process_stays_as_it_is(paths, start):
     finally:
         torch.set_default_dtype(torch.float32)
     assert_like(values, paths[:BATCH], most=0)
+
+
+@pytest.mark.parametrize("backend", ["dali", "torch", None])
+def test_modes_of_the_training_process_do_not_matter(backend, paths, start):
+    works = list(works_of(paths))
+    executor = start(backend, ahead=1)
+    with torch.device("meta"), torch.inference_mode(), torch.autocast("cpu"):
+        values = [values_of(work) for work in executor.run(iter(works))]
+    for each, batch in zip(values, batches(paths), strict=True):
+        assert not any(value.is_inference() for value in each)
+        assert_like(each, batch)
+
+
+def test_a_plan_that_fails_is_none(paths, start, monkeypatch):
+    def plan(row, *args):
+        raise IndexError("an argument that nobody has thought of")
+
+    broken = dataclasses.replace(STEPS["resize"], plan=plan)
+    monkeypatch.setitem(STEPS, "resize", broken)
+    executor = start()
+    (work,) = executor.run(works_of(paths[:BATCH], bytes_of))
+    assert_like(values_of(work), paths[:BATCH], bytes_of, most=0)
+    (why,) = executor.left
+    assert why == "resize with such arguments (IndexError: an argument that nobody has thought of)"
 
 
 def test_stacked_pictures_and_pairs_of_one_sample_fill_their_cells(paths, start):

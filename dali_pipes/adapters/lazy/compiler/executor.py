@@ -31,6 +31,7 @@ from dali_pipes.backends.pixels.pool import _one_core_each
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.modes import in_own_modes
 
 log = logging.getLogger(__name__)
 
@@ -158,11 +159,14 @@ class Executor:
         if work is None:
             return False
         self._number += 1
-        self._reading.append(work)
         try:
             self._plan(work)
         except OSError as error:
             work.error = error
+        except Exception as error:
+            self._error = error
+            return False
+        self._reading.append(work)
         return True
 
     def _plan(self, work: Work) -> None:
@@ -194,7 +198,8 @@ class Executor:
         others: list[Item] = []
         for item in items:
             source = item.recipe.source
-            if source in self._kept_away:
+            # without any, nothing is compared: of a source in memory that takes a while
+            if self._kept_away and source in self._kept_away:
                 item.why = "a backend could not decode it"
             elif source.coding == STORES_RGB and self._decodes_on_gpu:
                 item.why = "nvJPEG takes its red, green and blue for other colors"
@@ -351,6 +356,7 @@ def _make_here(recipe: Recipe, value: Any, done: int) -> Any:
     return value
 
 
+@in_own_modes
 def _fill(work: Work, device: torch.device) -> None:
     """Puts what was made into the cells.
 

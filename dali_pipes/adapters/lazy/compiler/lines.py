@@ -32,6 +32,7 @@ from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.system.modes import in_own_modes
 
 FEW = 4  # pictures of a kind that come before it gets a backend
 MOST_LINES = 8  # backends at the same time
@@ -104,6 +105,7 @@ class Line:
         self._filler = plan_filler(kind, room)
         self.last_used = self.failures = self.count = 0
 
+    @in_own_modes
     def start(self, config: LoaderConfig, device: torch.device) -> None:
         """Starts a backend.
 
@@ -124,6 +126,7 @@ class Line:
         self._waiting.extend(parts)
         return parts
 
+    @in_own_modes
     def wait_for(self, part: Part) -> None:
         """Returns when this part is made. They are made in the order in which they were sent.
 

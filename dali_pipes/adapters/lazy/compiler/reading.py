@@ -93,7 +93,13 @@ def _plan(row: Row, name: str, args: Any, options: Any) -> None:
     step = STEPS.get(name)
     if step is None or step.plan is None:
         raise NoPlace(name)
-    step.plan(row, *args, **options)
+    try:
+        step.plan(row, *args, **options)
+    except NoPlace:
+        raise
+    except Exception as error:
+        # of arguments that nobody has thought of; what is done as noted is right with all of them
+        raise NoPlace(f"{name} with such arguments ({type(error).__name__}: {error})") from error
 
 
 def _start(recipe: Recipe) -> Row:

@@ -38,7 +38,7 @@ _WARPS = {Transform.AFFINE: 6, Transform.PERSPECTIVE: 8}  # how many numbers eac
 
 
 def form_same(picture: Image, *_: Any, **__: Any) -> Form:
-    return picture.size, picture.mode, True, None
+    return picture._size, picture._mode, True, None
 
 
 # convert
@@ -64,15 +64,17 @@ def _convert(function: Any) -> Any:
 
 
 def form_crop(picture: Image, box: Any = None) -> Form | None:
-    left, top, right, bottom = map(int, map(round, box))
+    left, top, right, bottom = box
+    if not type(left) is type(top) is type(right) is type(bottom) is int:
+        left, top, right, bottom = map(int, map(round, box))
     width, height = right - left, bottom - top
     box = left, top, right, bottom
-    if width <= 0 or height <= 0 or box == (0, 0, *picture.size):
+    if width <= 0 or height <= 0 or box == (0, 0, *picture._size):
         return None
     most = PIL.Image.MAX_IMAGE_PIXELS
     if most and width * height > most:
         return None  # Pillow raises, or warns
-    return (width, height), picture.mode, True, (box,)
+    return (width, height), picture._mode, True, (box,)
 
 
 def make_crop(picture: Image, box: Any) -> Image:
@@ -99,12 +101,12 @@ def form_resize(
         if not (0 <= left < right <= most[0] and 0 <= top < bottom <= most[1]):
             return None
         box = None if box == (0, 0, *most) else box
-    if (width, height) == picture.size and box is None:
+    if (width, height) == picture._size and box is None:
         return None
     if reducing_gap is not None and not reducing_gap >= 1:
         return None
     options = (box, reducing_gap) if box or reducing_gap else ()
-    return (width, height), picture.mode, True, ((width, height), int(resample), *options)
+    return (width, height), picture._mode, True, ((width, height), int(resample), *options)
 
 
 def plan_resize(
@@ -121,8 +123,8 @@ def form_transpose(picture: Image, method: Any) -> Form | None:
     method = int(method)
     if not 0 <= method <= 6:
         return None
-    size = picture.size
-    return size[::-1] if method in (2, 4, 5, 6) else size, picture.mode, True, (method,)
+    size = picture._size
+    return size[::-1] if method in (2, 4, 5, 6) else size, picture._mode, True, (method,)
 
 
 def form_transform(
@@ -244,12 +246,18 @@ def _point(function: Any) -> Any:
         recipe = recipe_of(self) if is_table and self._mode in PLAIN else None
         if recipe is None:
             return function(self, lut, mode)
-        bands = len(self._mode)
-        table = [lut(value) for value in range(256)] * bands if callable(lut) else list(lut)
-        table = [round(value) for value in table]
-        if len(table) != 256 * bands or min(table) < 0 or max(table) > 255:
-            return function(self, table)
-        return new_picture(recipe.then("point", bytes(table)), self._size, self._mode, self.info)
+        values = [lut(value) for value in range(256)] if callable(lut) else list(lut)
+        values = values * len(self._mode) if callable(lut) else values
+        try:
+            table = bytes(values)  # many times faster than to round them
+        except (TypeError, ValueError):
+            values = [round(value) for value in values]
+            if not 0 <= min(values) <= max(values) <= 255:
+                return function(self, values)
+            table = bytes(values)
+        if len(table) != 256 * len(self._mode):
+            return function(self, values)
+        return new_picture(recipe.then("point", table), self._size, self._mode, self.info)
 
     return point
 
@@ -305,47 +313,44 @@ def make_enhanced(picture: Image, kind: str, factor: float) -> Image:
 class _Enhancing:
     """`ImageEnhance`, whose classes look at the picture already when they are made.
 
-    Of a picture that waits they keep a copy, `_lazy`, and make `degenerate`, the other picture that
-    is mixed with it, when somebody asks for it.
+    Of a picture that waits they keep what it is by then, `_lazy`, and make `degenerate`, the other
+    picture that is mixed with it, when somebody asks for it.
     """
 
     @staticmethod
     def start(kind: str, original: Any, self: Any, image: Any) -> None:
         """`Brightness.__init__` and the others."""
-        if recipe_of(image) is None or image.mode not in PLAIN:
+        recipe = recipe_of(image)
+        if recipe is None or image._mode not in PLAIN:
             original(self, image)
             return
         self.image = image
-        # a copy, since the program may still change the picture
-        vars(self)["_lazy"] = kind, image.copy(), original
+        # `blend` takes `info` from the other picture, which is a new one but for these
+        info = dict(image.info) if kind in ("Color", "Sharpness") else None
+        vars(self)["_lazy"] = kind, recipe, image._size, image._mode, info, original
 
     @staticmethod
     def enhance(original: Any, self: Any, factor: Any) -> Any:
-        kind, picture, _ = vars(self).get("_lazy", (None, None, None))
-        recipe = recipe_of(picture)
-        if (
-            recipe is None
-            or "degenerate" in vars(self)
-            or recipe_of(self.image) is not recipe
-            or type(factor) not in (int, float)
-        ):
-            return original(self, factor)
-        # `blend` takes `info` from the other picture, which is a new one but for these
-        info = picture.info if kind in ("Color", "Sharpness") else None
-        recipe = recipe.then("enhance", kind, factor)
-        return new_picture(recipe, picture.size, picture.mode, info)
+        own = vars(self)
+        if "_lazy" in own and "degenerate" not in own and type(factor) in (int, float):
+            kind, recipe, size, mode, info, _ = own["_lazy"]
+            # the program may have changed the picture
+            if recipe_of(self.image) is recipe:
+                return new_picture(recipe.then("enhance", kind, factor), size, mode, info)
+        return original(self, factor)
 
     @staticmethod
     def get(self: Any) -> Any:
-        if "degenerate" not in vars(self) and "_lazy" in vars(self):
-            _, picture, start = vars(self)["_lazy"]
+        own = vars(self)
+        if "degenerate" not in own and "_lazy" in own:
+            _, recipe, size, mode, info, start = own["_lazy"]
             image = self.image
-            start(self, picture)
+            start(self, picture := new_picture(recipe, size, mode, info))
             self.image = image
-            if vars(self)["degenerate"] is picture:
-                vars(self)["degenerate"] = image
+            if own["degenerate"] is picture:
+                own["degenerate"] = image
         try:
-            return vars(self)["degenerate"]
+            return own["degenerate"]
         except KeyError:
             raise AttributeError("degenerate") from None
 
