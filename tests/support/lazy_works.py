@@ -7,22 +7,22 @@ import numpy as np
 import torch
 
 from dali_pipes.adapters.lazy.cells import is_laid_out
-from dali_pipes.adapters.lazy.compiler.executor import Executor, Work
-from dali_pipes.adapters.lazy.found import Found
+from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
+from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.state import eager, waiting
 
 
-def waits_for(program: Callable[..., Any], *each: Sequence[Any]) -> Found:
+def waits_for(program: Callable[..., Any], *each: Sequence[Any]) -> WaitingParts:
     """What a program makes of each of these, while pictures wait."""
     with waiting(True):
-        return Found([program(*arguments) for arguments in zip(*each, strict=True)])
+        return WaitingParts([program(*arguments) for arguments in zip(*each, strict=True)])
 
 
-def work_of(found: Found) -> Work:
-    return Work(found.cells, found)
+def work_of(found: WaitingParts) -> LazyWork:
+    return LazyWork(found.cells, found)
 
 
-def values_of(work: Work) -> list[Any]:
+def values_of(work: LazyWork) -> list[Any]:
     """What the program has in the end; the work's error is raised."""
     if work.error:
         raise work.error

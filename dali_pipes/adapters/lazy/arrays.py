@@ -17,9 +17,9 @@ import torch
 
 from dali_pipes.adapters.lazy.cells import (
     Cell,
+    CellView,
     Form,
     Ints,
-    View,
     Waiting,
     dense,
     outside,
@@ -66,7 +66,7 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
     _base: "LazyArray | None" = None
 
     def __init__(
-        self, cell: Cell, stand_in: np.ndarray, lead: Ints = (), path: tuple[View, ...] = ()
+        self, cell: Cell, stand_in: np.ndarray, lead: Ints = (), path: tuple[CellView, ...] = ()
     ):
         self.cell, self.stand_in, self.lead, self.path = cell, stand_in, lead, path
 
@@ -111,7 +111,7 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         """
         return new_arrays(self.rows_after(name, *args, **options), stand_in, self.lead)
 
-    def see(self, view: View) -> "LazyArray | None":
+    def see(self, view: CellView) -> "LazyArray | None":
         """The same memory; None: the result is a copy, or has no pictures any more."""
         name, *args = view.step
         seen = STEPS[name].make(self.stand_in, *args)
@@ -135,7 +135,7 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         if step is None or not self.may_be_noted or any(map(_is_lazy, (*args, *options.values()))):
             return None
         found = step.form(self, *args, **options)  # type: ignore[misc]
-        if isinstance(found, View):
+        if isinstance(found, CellView):
             return self.see(found)
         if not isinstance(found, Each):
             return None
@@ -347,7 +347,7 @@ def _form(stand_in: np.ndarray, lead: Ints) -> Form:
     return Form(stand_in.shape, strides_of(stand_in), stand_in.dtype, lead)
 
 
-def _rebuild(cell: Cell, form: Form, path: tuple[View, ...], is_writeable: bool) -> LazyArray:
+def _rebuild(cell: Cell, form: Form, path: tuple[CellView, ...], is_writeable: bool) -> LazyArray:
     shape, strides, dtype, lead = form
     steps = [each * np.dtype(dtype).itemsize for each in strides]
     one = np.empty(1, dtype)
@@ -467,7 +467,7 @@ def _as_tensor(
     if own is None or min(value.strides, default=0) < 0:
         return original(value.true(), **given)  # which complains
 
-    view = View(("torch.from_numpy",), value.lead, each=("torch.from_numpy",))
+    view = CellView(("torch.from_numpy",), value.lead, each=("torch.from_numpy",))
     form = value.form._replace(dtype=own)
     tensor = wrap(LazyTensor(value.cell, form, 0, (*value.path, view)))
     return tensor if dtype is None else tensor.to(dtype)
@@ -497,7 +497,9 @@ def _dtype_of(dtype: np.dtype) -> torch.dtype | None:
 
 def _convert(original: Callable[..., Any], value: Any) -> Any:
     """`default_convert`, of a DataLoader without batches."""
-    return torch.as_tensor(value) if type(value) is LazyArray else original(value)
+    if type(value) is not LazyArray:
+        return original(value)
+    return torch.as_tensor(value, dtype=None, device=None)  # as the program would
 
 
 def from_array(original: Callable[..., Any], value: Any, mode: Any = None) -> Any:

@@ -50,7 +50,7 @@ class Form(NamedTuple):
         return self.lead == tuple(range(len(self.lead)))
 
 
-class View(NamedTuple):
+class CellView(NamedTuple):
     """How something looks into a cell.
 
     Attributes:
@@ -204,7 +204,7 @@ class Waiting:
 
     cell: Cell
     form: Form
-    path: tuple[View, ...]
+    path: tuple[CellView, ...]
     _value: Any = None
 
     @property

@@ -30,7 +30,7 @@ import numpy as np
 import PIL.Image
 import torch
 
-from dali_pipes.adapters.lazy.found import Found
+from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.state import PROCESS, eager, waits
 
 SECONDS = 30.0  # for a copy: it hangs if the program needs a thread that a fork does not have
@@ -187,7 +187,7 @@ def compare(make: Callable[[], Any]) -> str:
             return make()
 
     def make_waiting() -> Any:
-        made = Found(make()).true()
+        made = WaitingParts(make()).true()
         if PROCESS.failed is not None:  # it will be done once more here as well
             raise PROCESS.failed
         return made

@@ -5,8 +5,8 @@ from typing import Any
 
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.looks import hint
-from dali_pipes.adapters.lazy.order import Order
-from dali_pipes.adapters.lazy.program import Program, Told
+from dali_pipes.adapters.lazy.order import SampleOrder
+from dali_pipes.adapters.lazy.program import LazyProgram, Told
 from dali_pipes.adapters.transforms.convert import transform_from_torch
 
 _MOST_LOOKS = 20
@@ -63,8 +63,8 @@ class Account:
 
 def explain(
     account: Account,
-    program: Program,
-    order: Order | None,
+    program: LazyProgram,
+    order: SampleOrder | None,
     executor: Executor,
     epoch: int | None,
 ) -> list[str]:
@@ -106,7 +106,7 @@ def _describe_looks(account: Account, epoch: int | None) -> list[str]:
     return lines
 
 
-def _describe_numbers(program: Program, order: Order | None) -> list[str]:
+def _describe_numbers(program: LazyProgram, order: SampleOrder | None) -> list[str]:
     """Which random numbers are seeded, and how far that goes."""
     if program.seed is None:
         return ["random numbers are drawn as the program draws them; seed= makes resumes exact"]

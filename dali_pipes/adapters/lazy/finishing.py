@@ -11,12 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from dali_pipes.adapters.lazy.compiler.batches import Kind, as_noted
-from dali_pipes.adapters.lazy.compiler.executor import Executor, Work
-from dali_pipes.adapters.lazy.compiler.lines import Item, Part
+from dali_pipes.adapters.lazy.compiler.batches import RowKind, as_noted
+from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
+from dali_pipes.adapters.lazy.compiler.lines import Item, LinePart
 from dali_pipes.adapters.lazy.explain import Account
-from dali_pipes.adapters.lazy.found import Found, moved
-from dali_pipes.adapters.lazy.program import Parcel, Program, Told, file_of
+from dali_pipes.adapters.lazy.found import WaitingParts, moved
+from dali_pipes.adapters.lazy.program import LazyProgram, Parcel, Told, file_of
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, read_states, restore
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import eager
@@ -28,7 +28,7 @@ _COMPARED = 8  # pictures of each kind
 _MOST, _MOST_OF_OPERATIONS, _ON_A_GPU = 0.75, 3.0, 2.0
 
 
-class Finisher:
+class BatchFinisher:
     """
     Args:
         device: where all tensors of a batch arrive; None: where the program puts them.
@@ -38,7 +38,7 @@ class Finisher:
 
     def __init__(
         self,
-        program: Program,
+        program: LazyProgram,
         executor: Executor,
         account: Account,
         device: torch.device | None,
@@ -50,10 +50,10 @@ class Finisher:
         self._moves = self._device.type != "cpu"
         self._pins = pins and not self._moves and torch.cuda.is_available()
         self._check = check
-        self._is_good: dict[Kind, bool] = {}
+        self._is_good: dict[RowKind, bool] = {}
         self._collates_on_cpu = not self._moves
 
-    def finish(self, work: Work) -> Any:
+    def finish(self, work: LazyWork) -> Any:
         """The batch that the program would have made."""
         parcel, found = work.parcel
         self._account.add(parcel.told)
@@ -115,7 +115,7 @@ class Finisher:
         for sample in parcel.batch:
             try:
                 with eager():
-                    samples.append(Found(sample).true())
+                    samples.append(WaitingParts(sample).true())
                 good.append(len(samples) - 1)
             except Exception as bad:
                 samples.append(None)
@@ -159,7 +159,7 @@ class Finisher:
 
     # comparing
 
-    def _compare(self, work: Work) -> None:
+    def _compare(self, work: LazyWork) -> None:
         """Compares the first pictures of each kind that a backend makes with those that are made as
         noted. If they differ, all of this kind are made as noted from then on.
         """
@@ -172,7 +172,7 @@ class Finisher:
                     item.cell.rows[item.place] = item.recipe
                     vars(item.cell).pop("made", None) if hasattr(item.cell, "__dict__") else None
 
-    def _is_equal(self, part: Part) -> bool:
+    def _is_equal(self, part: LinePart) -> bool:
         kind = part.line.kind
         assert part.images is not None
         pairs = list(zip(part.images[:_COMPARED].cpu(), part.items, part.rows, strict=False))
@@ -191,7 +191,7 @@ class Finisher:
         return True
 
 
-def _apart(made: Any, item: Item, kind: Kind) -> float:
+def _apart(made: Any, item: Item, kind: RowKind) -> float:
     """How far a picture is from the one that is made as noted, on average, in steps of 1/255."""
     recipe = item.recipe
     front = Recipe(recipe.source, recipe.size, recipe.mode, recipe.notes[: item.done])

@@ -24,7 +24,7 @@ _CLOSED = (
 _DEEPEST = 8  # levels of a batch
 
 
-class Found:
+class WaitingParts:
     """The lazy things in a batch, whatever its structure.
 
     Attributes:
@@ -83,7 +83,7 @@ def _parts(value: Any) -> Any:
 
 def true_pictures(samples: Any) -> Any:
     """Pillow's pictures are made here, by many workers at once."""
-    found = Found(samples)
+    found = WaitingParts(samples)
     found._things = {key: each for key, each in found._things.items() if is_lazy(each)}
     return found.true()
 

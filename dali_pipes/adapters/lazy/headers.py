@@ -15,7 +15,7 @@ _LONELY = frozenset({0x01, *range(0xD0, 0xD8)})  # without a length
 _ORIENTATION, _SHORT = 0x0112, 3
 
 
-class Header(NamedTuple):
+class PictureHeader(NamedTuple):
     """Of one picture.
 
     Attributes:
@@ -31,7 +31,7 @@ class Header(NamedTuple):
     turn: int
 
 
-def header_of(file: BinaryIO) -> Header | None:
+def header_of(file: BinaryIO) -> PictureHeader | None:
     """The header of a file that is open, at its start. None: it is no plain picture."""
     try:
         start = file.read(8)
@@ -43,7 +43,7 @@ def header_of(file: BinaryIO) -> Header | None:
         return None  # it ends too early
 
 
-def _jpeg(file: BinaryIO) -> Header | None:
+def _jpeg(file: BinaryIO) -> PictureHeader | None:
     turn, found = 1, False
     while True:
         fill, marker = file.read(2)
@@ -59,7 +59,7 @@ def _jpeg(file: BinaryIO) -> Header | None:
             bits, height, width, count = struct.unpack(">BHHB", file.read(6))
             mode = {1: "L", 3: "RGB"}.get(count)
             plain = bits == 8 and mode is not None and width > 0 and height > 0
-            return Header("JPEG", (width, height), mode, turn) if plain and mode else None
+            return PictureHeader("JPEG", (width, height), mode, turn) if plain and mode else None
 
         if marker != _APP1:
             file.seek(length - 2, 1)
@@ -86,7 +86,7 @@ def _orientation(tiff: bytes) -> int | None:
     return 1
 
 
-def _png(file: BinaryIO) -> Header | None:
+def _png(file: BinaryIO) -> PictureHeader | None:
     length, kind = struct.unpack(">I4s", file.read(8))
     if (length, kind) != (13, b"IHDR"):
         return None
@@ -100,7 +100,7 @@ def _png(file: BinaryIO) -> Header | None:
     while True:
         length, kind = struct.unpack(">I4s", file.read(8))
         if kind == b"IDAT":
-            return Header("PNG", (width, height), mode, 1)
+            return PictureHeader("PNG", (width, height), mode, 1)
         if kind in (b"tRNS", b"acTL", b"eXIf", b"IEND"):
             return None
         file.seek(length + 4, 1)

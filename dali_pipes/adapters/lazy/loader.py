@@ -28,13 +28,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from dali_pipes.adapters.lazy.compiler.executor import Executor, Work
+from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
 from dali_pipes.adapters.lazy.explain import Account, explain
-from dali_pipes.adapters.lazy.finishing import Finisher
-from dali_pipes.adapters.lazy.found import Found
-from dali_pipes.adapters.lazy.order import Order
+from dali_pipes.adapters.lazy.finishing import BatchFinisher
+from dali_pipes.adapters.lazy.found import WaitingParts
+from dali_pipes.adapters.lazy.order import SampleOrder
 from dali_pipes.adapters.lazy.patching import patched
-from dali_pipes.adapters.lazy.program import Parcel, Program
+from dali_pipes.adapters.lazy.program import LazyProgram, Parcel
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_shared
 from dali_pipes.adapters.lazy.resume import facts_of, make_state, read_state
 from dali_pipes.adapters.lazy.state import waiting
@@ -49,10 +49,10 @@ from dali_pipes.plan.plan import Rank
 AHEAD = 8  # batches that may be read before they are needed
 
 # changes the batches of an epoch, as timm's PrefetchLoader does; it may take one ahead
-Change = Callable[["_Epoch", Iterator[Any]], Iterator[Any]]
+Change = Callable[["_LazyEpoch", Iterator[Any]], Iterator[Any]]
 
 
-class Position(NamedTuple):
+class LazyPosition(NamedTuple):
     """Where a loader is.
 
     Attributes:
@@ -107,8 +107,8 @@ class LazyLoader(RefusesAttributes):
         self._outer = loader if outer is None else outer
         self._device = device or torch.device("cpu")
         substitutes = on_bad_sample == "substitute"
-        self._program = Program(loader, seed, check, substitutes)
-        self._order: Order | None = None
+        self._program = LazyProgram(loader, seed, check, substitutes)
+        self._order: SampleOrder | None = None
         self._stream: Stream | None = None
         if isinstance(loader.dataset, IterableDataset):
             kind = PipeStream if isinstance(loader.dataset, IterDataPipe) else Stream
@@ -116,7 +116,7 @@ class LazyLoader(RefusesAttributes):
             if substitutes:  # which sample is bad is known only before they are collated
                 self._program.leave_collating()
         else:
-            self._order = Order(loader, seed, rank)
+            self._order = SampleOrder(loader, seed, rank)
         self._inner = _make_inner(loader, self._program, self._order, self._stream, seed)
 
         self.dataset = loader.dataset
@@ -127,13 +127,13 @@ class LazyLoader(RefusesAttributes):
 
         self._executor = Executor(config, self._device, self.batch_size or 1, self._ahead)
         self._account = Account()
-        self._finisher = Finisher(
+        self._finisher = BatchFinisher(
             self._program, self._executor, self._account, device, check, loader.pin_memory
         )
-        self._position = Position(0, 0, False)
+        self._position = LazyPosition(0, 0, False)
         self._chosen: int | None = None  # the epoch of the next iter()
         self._seen_epoch = self._epoch_of_sampler
-        self._running: weakref.ref[_Epoch] | None = None
+        self._running: weakref.ref[_LazyEpoch] | None = None
         self._process, self._is_closed = os.getpid(), False
         weakref.finalize(self, _close, self._executor, self._inner, self._process)
 
@@ -157,19 +157,19 @@ class LazyLoader(RefusesAttributes):
         position = self._next_position()
         self._position, self._chosen = position, None
         self._seen_epoch = self._epoch_of_sampler
-        epoch = _Epoch(self, position)
+        epoch = _LazyEpoch(self, position)
         self._running = weakref.ref(epoch)
         return epoch
 
-    def _next_position(self) -> Position:
+    def _next_position(self) -> LazyPosition:
         """Where the next `iter()` begins."""
         epoch, samples, is_abandoned = self._position
         chosen = self._chosen
         if self._epoch_of_sampler != self._seen_epoch:  # the program has set it itself
             chosen = self._epoch_of_sampler
         if chosen is None:
-            return Position(epoch + 1, 0, False) if is_abandoned else self._position
-        return Position(chosen, 0 if is_abandoned or chosen != epoch else samples, False)
+            return LazyPosition(epoch + 1, 0, False) if is_abandoned else self._position
+        return LazyPosition(chosen, 0 if is_abandoned or chosen != epoch else samples, False)
 
     @property
     def _epoch_of_sampler(self) -> int | None:
@@ -223,7 +223,7 @@ class LazyLoader(RefusesAttributes):
         epoch, samples = read_state(state, self._seed, self.batch_size, self._facts)
         if running := self._running and self._running():
             running.end("a state was loaded")
-        self._position, self._chosen = Position(epoch, samples, False), None
+        self._position, self._chosen = LazyPosition(epoch, samples, False), None
         self._seen_epoch = self._epoch_of_sampler
 
     @property
@@ -324,8 +324,8 @@ def _close(executor: Executor, inner: DataLoader[Any], process: int) -> None:
 
 def _make_inner(
     loader: DataLoader[Any],
-    program: Program,
-    order: Order | None,
+    program: LazyProgram,
+    order: SampleOrder | None,
     stream: Stream | None,
     seed: int | None,
 ) -> DataLoader[Any]:
@@ -352,17 +352,17 @@ def _make_inner(
     return inner
 
 
-class _Epoch(Iterator[Any]):
+class _LazyEpoch(Iterator[Any]):
     """The batches that are left of one epoch.
 
     Attributes:
         key: of the batch that was made last: by which random numbers are seeded that change it.
     """
 
-    def __init__(self, loader: LazyLoader, position: Position):
+    def __init__(self, loader: LazyLoader, position: LazyPosition):
         self._loader, self.epoch = loader, position.epoch
         self._why_ended = ""
-        self._positions: deque[Position] = deque()  # after batches that were made
+        self._positions: deque[LazyPosition] = deque()  # after batches that were made
         self.key: tuple[Any, ...] = ()
         self._stack = ExitStack()
         if not loader._loader.num_workers:
@@ -396,7 +396,7 @@ class _Epoch(Iterator[Any]):
                 loader._order.run_ahead()
             batch = next(self._batches)
         except StopIteration:
-            self._go_to(Position(self.epoch + 1, 0, False))
+            self._go_to(LazyPosition(self.epoch + 1, 0, False))
             self._free()
             raise
         except BaseException as error:
@@ -409,11 +409,11 @@ class _Epoch(Iterator[Any]):
             warnings.warn(text, stacklevel=2)
         return batch
 
-    def _go_to(self, position: Position) -> None:
+    def _go_to(self, position: LazyPosition) -> None:
         if not self._why_ended:
             self._loader._position = position
 
-    def _finish(self, works: Iterator[Work]) -> Iterator[Any]:
+    def _finish(self, works: Iterator[LazyWork]) -> Iterator[Any]:
         loader = self._loader
         rank = Rank() if loader._order is None else loader._order.rank
         for number, work in enumerate(works, 1):
@@ -426,9 +426,9 @@ class _Epoch(Iterator[Any]):
             self._samples += parcel.count * rank.count
             is_last = number == self._left
             self._positions.append(
-                Position(self.epoch + 1, 0, False)
+                LazyPosition(self.epoch + 1, 0, False)
                 if is_last
-                else Position(self.epoch, self._samples, True)
+                else LazyPosition(self.epoch, self._samples, True)
             )
             yield batch
 
@@ -498,9 +498,9 @@ class _Parcels(Iterator[Parcel]):
         self._iterator = None
 
 
-def _work_of(parcel: Parcel) -> Work:
-    found = Found(parcel.batch)
-    return Work(found.cells, (parcel, found))
+def _work_of(parcel: Parcel) -> LazyWork:
+    found = WaitingParts(parcel.batch)
+    return LazyWork(found.cells, (parcel, found))
 
 
 class _EpochSampler:

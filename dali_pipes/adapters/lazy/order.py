@@ -63,7 +63,7 @@ class Ask(NamedTuple):
         return range(self.first, self.first + self.step * len(self.indices), self.step)
 
 
-class Order:
+class SampleOrder:
     """Takes the place of a DataLoader's batch sampler, or of its sampler if it makes no batches.
 
     Args:

@@ -28,7 +28,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.compared import Checks, NotTheSame
 from dali_pipes.adapters.lazy.dry_run import draw_as
-from dali_pipes.adapters.lazy.found import Found, true_pictures
+from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.patching import patch_for_good
 from dali_pipes.adapters.lazy.random_numbers import Numbers, States, own_numbers
@@ -124,7 +124,7 @@ def _unpack(data: bytes) -> Parcel:
     return Parcel(**pickle.loads(data))
 
 
-class Program(Dataset[Any]):
+class LazyProgram(Dataset[Any]):
     """The program's data set, collate function and worker_init_fn.
 
     Args:
@@ -352,7 +352,7 @@ class Program(Dataset[Any]):
         self._seed_collate()
         try:
             with eager():
-                batch = self.collate_fn(Found(samples).true())
+                batch = self.collate_fn(WaitingParts(samples).true())
         except Exception as again:
             if PROCESS.failed is None or self._ask is None:
                 raise

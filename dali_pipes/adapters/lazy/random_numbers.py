@@ -80,7 +80,7 @@ def seed_shared(*key: Any) -> None:
     _seed_albumentations(seed)
 
 
-class Found(NamedTuple):
+class FoundGenerator(NamedTuple):
     """A generator of a program's own.
 
     Attributes:
@@ -127,7 +127,7 @@ class Numbers:
 # Generators of the program's own
 
 
-def find_generators(**roots: Any) -> list[Found]:
+def find_generators(**roots: Any) -> list[FoundGenerator]:
     """The generators that can be reached from some objects by attributes, short containers,
     closures and the global names that their functions use.
 
@@ -144,7 +144,7 @@ def find_generators(**roots: Any) -> list[Found]:
         known.add(id(value))
 
         if _is_generator(value):
-            found.append(Found(value, path, inside))
+            found.append(FoundGenerator(value, path, inside))
         elif depth < _DEEPEST:
             inside = type(value).__module__.startswith("albumentations.")
             queue.extend((each, path + step, depth + 1, inside) for step, each in _parts_of(value))

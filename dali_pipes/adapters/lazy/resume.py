@@ -4,7 +4,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from dali_pipes.adapters.lazy.order import Order
+from dali_pipes.adapters.lazy.order import SampleOrder
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.fingerprint import iter_changes
 from dali_pipes.plan.philox import LARGEST_EPOCH
@@ -31,7 +31,7 @@ def make_state(
     return {"epoch": epoch, "samples": samples, "fingerprint": fingerprint}
 
 
-def facts_of(order: Order | None, dataset: Any, workers: int) -> dict[str, Any]:
+def facts_of(order: SampleOrder | None, dataset: Any, workers: int) -> dict[str, Any]:
     """What decides the order of the samples.
 
     Args:

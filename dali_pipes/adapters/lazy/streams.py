@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_work
 
 from dali_pipes.adapters.lazy.compared import NotTheSame
 from dali_pipes.adapters.lazy.found import digest_of
-from dali_pipes.adapters.lazy.program import FEW, Program, file_of
+from dali_pipes.adapters.lazy.program import FEW, LazyProgram, file_of
 from dali_pipes.adapters.lazy.state import PROCESS, eager
 
 _MOST_SKIPPED = 10_000  # samples that are skipped when a stream is begun again
@@ -25,7 +25,7 @@ class Stream(IterableDataset[Any]):
         epoch: of the next `iter()`. A worker that stays counts on by itself.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: LazyProgram):
         self.program, self.epoch = program, 0
         self._next = 0  # for which workers that stay are ready
 
@@ -49,7 +49,7 @@ class PipeStream(Stream, IterDataPipe[Any]):
     which it divides among workers and seeds.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: LazyProgram):
         super().__init__(program)
         self.pipe = program.dataset
 
@@ -57,7 +57,7 @@ class PipeStream(Stream, IterDataPipe[Any]):
 class _Samples(Iterator[Any]):
     """The samples of an epoch that one worker gives."""
 
-    def __init__(self, program: Program, epoch: int, worker: int):
+    def __init__(self, program: LazyProgram, epoch: int, worker: int):
         self._program, self._where, self._places = program, (epoch, worker), count()
         self._numbers = program.begin()
         self._start = None if program.seed is not None else self._numbers.states()

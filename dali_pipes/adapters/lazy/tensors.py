@@ -20,9 +20,9 @@ from torch.utils.data import get_worker_info
 
 from dali_pipes.adapters.lazy.cells import (
     Cell,
+    CellView,
     Form,
     Ints,
-    View,
     Waiting,
     contiguous,
     dense,
@@ -47,7 +47,7 @@ class LazyTensor(Waiting):
     kind: type[torch.Tensor] = torch.Tensor
     _tensor: Callable[[], torch.Tensor | None]
 
-    def __init__(self, cell: Cell, form: Form, offset: int = 0, path: tuple[View, ...] = ()):
+    def __init__(self, cell: Cell, form: Form, offset: int = 0, path: tuple[CellView, ...] = ()):
         self.cell, self.form, self.offset, self.path = cell, form, offset, path
 
     @property
@@ -231,7 +231,7 @@ def _rebuild(
     cell: Cell,
     form: Form,
     offset: int,
-    path: tuple[View, ...],
+    path: tuple[CellView, ...],
     requires_grad: bool,
 ) -> torch.Tensor:
     cell.arrived += 1
@@ -294,7 +294,7 @@ def _note(func: Any, args: Any, options: Any) -> Any:
     if found is None:
         return None
     done, looks = found
-    if isinstance(done, View):
+    if isinstance(done, CellView):
         return _see(lazy, done, looks[0])
     if isinstance(done, list):
         return [_see(lazy, view, look) for view, look in zip(done, looks, strict=True)]
@@ -313,7 +313,7 @@ def _is_lazy(value: Any) -> bool:
     return lazy_of(value) is not None
 
 
-def _see(lazy: LazyTensor, view: View, look: "_Look") -> torch.Tensor:
+def _see(lazy: LazyTensor, view: CellView, look: "_Look") -> torch.Tensor:
     """The same memory."""
     path = (*lazy.path, view) if view.step else lazy.path
     return wrap(LazyTensor(lazy.cell, look.form, lazy.offset + look.offset, path))
@@ -353,7 +353,7 @@ def _find_now(func: Any, form: Form, *args: Any, **options: Any) -> Any:
     options.pop("device", None)  # the CPU, and not that of what has no memory
     result = func(_meta(form), *args, **options)
     leads = [view.lead for view in done] if isinstance(done, list) else [form.lead]
-    if isinstance(done, View):
+    if isinstance(done, CellView):
         leads = [done.lead]
     results = result if isinstance(result, (list, tuple)) else [result]
     looks = [_look(each, lead) for each, lead in zip(results, leads, strict=True)]

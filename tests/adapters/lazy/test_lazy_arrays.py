@@ -19,7 +19,7 @@ from PIL import Image
 from torch.utils.data import default_collate
 
 from dali_pipes.adapters.lazy.arrays import is_lazy
-from dali_pipes.adapters.lazy.found import Found
+from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.state import PROCESS, sending, waiting
 from dali_pipes.adapters.lazy.tensors import lazy_of
@@ -428,7 +428,7 @@ def test_whoever_pickles_gets_pixels_but_for_who_sends():
         assert len(data) < 3000
         sent = pickle.loads(data)
         assert all(map(waits, sent))
-        made = Found(sent).true()
+        made = WaitingParts(sent).true()
     expected = [array()[:, ::-1], np.asarray(picture(1)), np.stack([array()] * 2)]
     assert [layout(each) for each in made] == [layout(each) for each in expected]
     assert all(np.array_equal(one, other) for one, other in zip(made, expected, strict=True))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dali_pipes.adapters.lazy.headers import Header, header_of
+from dali_pipes.adapters.lazy.headers import PictureHeader, header_of
 
 ORIENTATION = 0x0112
 
@@ -39,7 +39,7 @@ def read(data):
 @pytest.mark.parametrize("format", ["JPEG", "PNG"])
 @pytest.mark.parametrize("size", [(37, 30), (1, 1), (1, 300)])
 def test_plain_pictures_have_pillows(size, format, mode):
-    assert read(encode(picture(mode, size), format)) == Header(format, size, mode, 1)
+    assert read(encode(picture(mode, size), format)) == PictureHeader(format, size, mode, 1)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_plain_pictures_have_pillows(size, format, mode):
 )
 def test_jpegs_of_many_kinds_have_one(options):
     data = encode(picture(), "JPEG", **options)
-    assert read(data) == Header("JPEG", (37, 30), "RGB", 1)
+    assert read(data) == PictureHeader("JPEG", (37, 30), "RGB", 1)
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
@@ -73,7 +73,7 @@ def test_the_turn_is_that_of_exif(turn, is_big):
     data = encode(picture(), "JPEG", exif=exif)
     with PIL.Image.open(io.BytesIO(data)) as header:
         assert header.getexif().get(ORIENTATION) == turn
-    assert read(data) == Header("JPEG", (37, 30), "RGB", turn)
+    assert read(data) == PictureHeader("JPEG", (37, 30), "RGB", turn)
 
 
 def test_exif_without_a_turn_has_none():

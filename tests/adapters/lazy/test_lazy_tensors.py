@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, default_collate
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from dali_pipes.adapters.lazy.found import Found
+from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.patching import patch_for_good, patched
 from dali_pipes.adapters.lazy.state import PROCESS, eager, sending, waiting
 from dali_pipes.adapters.lazy.steps.step import STEPS
@@ -465,7 +465,7 @@ def test_whoever_pickles_gets_pixels_but_for_who_sends():
         assert len(data) < 3000
         sent = pickle.loads(data)
         assert all(map(waits, sent)) and type(sent[1]) is tv_tensors.Image
-        true = Found(sent).true()
+        true = WaitingParts(sent).true()
     assert true[0].equal(floats()) and true[1].equal(whole()) and true[2].requires_grad
 
 
@@ -479,7 +479,7 @@ def test_what_is_sent_together_shares_memory_as_before():
     with lazily():
         with sending():
             sent = pickle.loads(pickle.dumps(program()))
-        found = Found(sent)
+        found = WaitingParts(sent)
         # a part that is sent alone is a picture of its own
         assert sorted(len(cell.rows) for cell in found.cells) == [1, 1, 3]
         assert any(cell.form.shape == (3, 5, 8) for cell in found.cells)

@@ -25,8 +25,8 @@ from torchvision.transforms import v2
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
-from dali_pipes.adapters.lazy.compiler.places import Places
-from dali_pipes.adapters.lazy.found import Found
+from dali_pipes.adapters.lazy.compiler.places import NotePlaces
+from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.program import Packed, Parcel, Told
 from dali_pipes.adapters.lazy.state import eager
@@ -441,7 +441,7 @@ def recipe_of(program, path):
 
 
 def test_a_worker_keeps_what_has_no_place(pictures):
-    path, places = pictures["colors.jpg"][0], Places()
+    path, places = pictures["colors.jpg"][0], NotePlaces()
     resized = recipe_of(lambda path: np.array(opened(path).resize((20, 8))), path)
     smooth = recipe_of(lambda path: np.array(opened(path).filter(ImageFilter.BLUR)), path)
     in_part = recipe_of(
@@ -452,7 +452,7 @@ def test_a_worker_keeps_what_has_no_place(pictures):
 
 
 def test_a_worker_keeps_pictures_of_which_each_is_of_another_kind(pictures):
-    path, places = pictures["colors.jpg"][0], Places()
+    path, places = pictures["colors.jpg"][0], NotePlaces()
     of_size = lambda size: lambda path: np.array(opened(path).resize((size, 8)))  # noqa: E731
     sent = [places.has(recipe_of(of_size(size), path)) for size in range(10, 60)]
     assert all(sent[:16]) and not any(sent[32:])
@@ -461,7 +461,7 @@ def test_a_worker_keeps_pictures_of_which_each_is_of_another_kind(pictures):
 
 
 def test_a_worker_sends_pictures_whose_numbers_are_drawn_for_each(pictures):
-    path, places = pictures["colors.jpg"][0], Places()
+    path, places = pictures["colors.jpg"][0], NotePlaces()
     darker = lambda share: lambda path: T.ToTensor()(opened(path).resize((20, 8))) * share  # noqa: E731
     assert all(places.has(recipe_of(darker(1 + at / 99), path)) for at in range(50))
 
@@ -478,7 +478,7 @@ def test_what_a_worker_keeps_it_makes_truly(pictures):
         return torch.stack(list(map(program, paths, [False, True, False]))), program(paths[0], True)
 
     found = waits_for(batch, [0])
-    Places().make_rest(found.cells)
+    NotePlaces().make_rest(found.cells)
     stacked, alone = found.cells
     assert [isinstance(row, torch.Tensor) for row in stacked.rows] == [False, True, False]
     assert stacked.made is None and alone.made is not None
@@ -486,6 +486,6 @@ def test_what_a_worker_keeps_it_makes_truly(pictures):
     # it is sent with the others
     sent = pickle.loads(pickle.dumps(Packed(Parcel(found.batch, 1, None, Told()), copies=True)))
     with eager():
-        ((one, two),) = Found(sent.batch).true()
+        ((one, two),) = WaitingParts(sent.batch).true()
     other, same = batch()
     assert torch.equal(one, other) and torch.equal(two, same)

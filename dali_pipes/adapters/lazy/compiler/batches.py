@@ -1,6 +1,6 @@
 """Rows as planned batches, and the transform of the backend that carries them out.
 
-Rows of one `Kind` can be in one planned batch. A `Room` says for which operations and steps on
+Rows of one `RowKind` can be in one planned batch. A `Room` says for which operations and steps on
 whole images a backend was made; a row whose own are a part of these, in their order, has a place.
 """
 
@@ -37,7 +37,7 @@ _FILTERS = {
 _UNUSED = ("affine", "nearest", (0, 0, 0), "constant")  # a step of a room that no row has
 
 
-class Kind(NamedTuple):
+class RowKind(NamedTuple):
     """What the rows of one planned batch have in common.
 
     Attributes:
@@ -67,7 +67,7 @@ class Kind(NamedTuple):
 _NO_NUMBERS: tuple[None, Numbers] = (None, (0.0,) * 3)
 
 
-def kind_of(row: Row) -> Kind:
+def kind_of(row: Row) -> RowKind:
     """
     Raises:
         NoPlace: no backend has the numbers by which its values are scaled.
@@ -76,7 +76,7 @@ def kind_of(row: Row) -> Kind:
     scale, plus = _NO_NUMBERS
     if row.scale is not None:
         scale, plus = _numbers(row.scale, row.plus, channels, row.is_bgr)
-    return Kind(
+    return RowKind(
         row.size,
         channels,
         row.takes_first,
@@ -216,7 +216,7 @@ def _count_first(find: Any, own: Sequence[Any], there: Sequence[Any]) -> int:
     return count
 
 
-def transform_of(kind: Kind, room: Room) -> NotedTransform:
+def transform_of(kind: RowKind, room: Room) -> NotedTransform:
     """The transform of a backend for rows of this kind."""
     numbers: dict[str, Any] = {"dtype": "uint8"}
     if kind.scale is not None:
@@ -256,7 +256,7 @@ def images_of(recipes: Sequence[Recipe]) -> LooseImages:
     )
 
 
-def plan_batch(kind: Kind, room: Room, rows: Sequence[Row], images: LooseImages) -> PlannedBatch:
+def plan_batch(kind: RowKind, room: Room, rows: Sequence[Row], images: LooseImages) -> PlannedBatch:
     """The planned batch of these rows of these images, for all of which there is room."""
     count, slots = len(rows), len(room.slots)
     steps, sizes = _plan_steps(room, rows, images.sizes)
@@ -324,7 +324,7 @@ def _plan_steps(
     return drawn, sizes
 
 
-def plan_filler(kind: Kind, room: Room) -> PlannedBatch:
+def plan_filler(kind: RowKind, room: Room) -> PlannedBatch:
     """A batch of one small picture, which pushes the batches before it through a backend."""
     row = Row((8, 8), kind.channels, kind.axes, kind.form)
     row.resized = kind.shape
@@ -339,7 +339,7 @@ def _small_picture(channels: int) -> bytes:
     return file.getvalue()
 
 
-def finish(images: torch.Tensor, kind: Kind, rows: Sequence[Row]) -> torch.Tensor:
+def finish(images: torch.Tensor, kind: RowKind, rows: Sequence[Row]) -> torch.Tensor:
     """What a backend has made of these rows, with the dtype, the channels and the dimensions that
     the program gave them.
     """
@@ -363,7 +363,7 @@ def finish(images: torch.Tensor, kind: Kind, rows: Sequence[Row]) -> torch.Tenso
     return images.permute(0, 2, 3, 1).contiguous() if kind.axes == "HWC" else images.contiguous()
 
 
-def as_noted(made: torch.Tensor, kind: Kind) -> Any:
+def as_noted(made: torch.Tensor, kind: RowKind) -> Any:
     """One of these, on the CPU, as the picture, the array or the tensor that the program had."""
     if kind.form == "tensor":
         return made

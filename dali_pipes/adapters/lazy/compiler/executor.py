@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from dali_pipes.adapters.lazy.cells import Cell
-from dali_pipes.adapters.lazy.compiler.batches import Kind, as_noted, kind_of
-from dali_pipes.adapters.lazy.compiler.lines import Item, Lines, Pairs, Part
+from dali_pipes.adapters.lazy.compiler.batches import RowKind, as_noted, kind_of
+from dali_pipes.adapters.lazy.compiler.lines import Item, LinePart, Lines, Pairs
 from dali_pipes.adapters.lazy.compiler.reading import read, read_front
 from dali_pipes.adapters.lazy.compiler.row import Row
 from dali_pipes.adapters.lazy.recipes import STORES_RGB, Recipe, Source
@@ -41,7 +41,7 @@ _LATER = object()  # what a thread returns of a picture that it must not make
 
 
 @dataclass(eq=False)
-class Work:
+class LazyWork:
     """A batch whose pictures wait.
 
     Attributes:
@@ -55,7 +55,7 @@ class Work:
     cells: list[Cell]
     parcel: Any = None
     error: Exception | None = None
-    parts: list[Part] = field(default_factory=list, repr=False)
+    parts: list[LinePart] = field(default_factory=list, repr=False)
     items: list[Item] = field(default_factory=list, repr=False)
 
 
@@ -91,12 +91,12 @@ class Executor:
         self._pool: ThreadPoolExecutor | None = None
         self._kept_away: set[Source] = set()  # what a backend could not decode
         self._suspects: list[Item] = []  # one of these a backend could not decode
-        self._works: Iterator[Work] = iter(())
-        self._reading: deque[Work] = deque()  # in order; the first one is needed now
+        self._works: Iterator[LazyWork] = iter(())
+        self._reading: deque[LazyWork] = deque()  # in order; the first one is needed now
         self._error: Exception | None = None
         self._number = 0
 
-    def run(self, works: Iterator[Work]) -> Iterator[Work]:
+    def run(self, works: Iterator[LazyWork]) -> Iterator[LazyWork]:
         """The works in order, each with its cells filled, or with an error.
 
         What `works` itself raises is raised after all works that came before.
@@ -116,7 +116,7 @@ class Executor:
         finally:
             self._abandon()
 
-    def refuse(self, kind: Kind, why: str) -> None:
+    def refuse(self, kind: RowKind, why: str) -> None:
         """Has all pictures of a kind made as noted from the next work on."""
         if self._lines:
             self._lines.refuse(kind, why)
@@ -169,7 +169,7 @@ class Executor:
         self._reading.append(work)
         return True
 
-    def _plan(self, work: Work) -> None:
+    def _plan(self, work: LazyWork) -> None:
         """Gives each picture to a line, or has it made as noted.
 
         Raises:
@@ -190,11 +190,11 @@ class Executor:
             self.left[item.why or "there is no backend"] += 1
             self._make_as_noted(work, item)
 
-    def _place(self, work: Work, items: list[Item]) -> list[Item]:
+    def _place(self, work: LazyWork, items: list[Item]) -> list[Item]:
         """Sends pictures to lines, where they can be made to the end or in front; returns those
         that can not.
         """
-        groups: dict[Kind, Pairs] = {}
+        groups: dict[RowKind, Pairs] = {}
         others: list[Item] = []
         for item in items:
             source = item.recipe.source
@@ -222,7 +222,7 @@ class Executor:
         self._send(work, groups, others)
         return others
 
-    def _send(self, work: Work, groups: dict[Kind, Pairs], others: list[Item]) -> None:
+    def _send(self, work: LazyWork, groups: dict[RowKind, Pairs], others: list[Item]) -> None:
         """Sends pictures to the lines of their kinds; adds those that have none to `others`."""
         assert self._lines
         for kind, pairs in groups.items():
@@ -235,7 +235,7 @@ class Executor:
 
     # making
 
-    def _complete(self, work: Work) -> None:
+    def _complete(self, work: LazyWork) -> None:
         """Fills the cells of a work, or says why that fails."""
         self._make_parts(work)
         futures = [item.future for item in _items_of(work) if item.future]
@@ -251,7 +251,7 @@ class Executor:
             except Exception as error:
                 work.error = error
 
-    def _make_parts(self, work: Work, only_with_rest: bool = False) -> None:
+    def _make_parts(self, work: LazyWork, only_with_rest: bool = False) -> None:
         """Waits for what backends make, and has done as noted what they leave."""
         for part in list(work.parts):
             has_rest = any(map(_has_rest, part.items))
@@ -264,7 +264,7 @@ class Executor:
                     value = as_noted(image, part.line.kind)
                     item.future = self._submit(item.recipe, value, item.done)
 
-    def _wait_for(self, part: Part) -> None:
+    def _wait_for(self, part: LinePart) -> None:
         """Returns when it is made; or else its pictures are made as noted."""
         try:
             part.line.wait_for(part)
@@ -299,7 +299,7 @@ class Executor:
         if len(self._kept_away) < _MOST_KEPT_AWAY:
             self._kept_away.update(item.recipe.source for item in bad or suspects)
 
-    def _make_as_noted(self, work: Work, item: Item) -> None:
+    def _make_as_noted(self, work: LazyWork, item: Item) -> None:
         work.items.append(item)
         item.done, item.future = 0, self._submit(item.recipe)
 
@@ -312,7 +312,7 @@ class Executor:
         return self._pool.submit(_make, recipe, value, done)
 
 
-def _sort(groups: dict[Kind, Pairs], item: Item, row: Row) -> bool:
+def _sort(groups: dict[RowKind, Pairs], item: Item, row: Row) -> bool:
     """Adds a picture to those of its kind; False: no backend makes such numbers."""
     try:
         kind = kind_of(row)
@@ -330,7 +330,7 @@ def _reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {said[-1] if said else ''}"
 
 
-def _items_of(work: Work) -> Iterator[Item]:
+def _items_of(work: LazyWork) -> Iterator[Item]:
     yield from work.items
     for part in work.parts:
         yield from part.items
@@ -357,7 +357,7 @@ def _make_here(recipe: Recipe, value: Any, done: int) -> Any:
 
 
 @in_own_modes
-def _fill(work: Work, device: torch.device) -> None:
+def _fill(work: LazyWork, device: torch.device) -> None:
     """Puts what was made into the cells.
 
     Raises:

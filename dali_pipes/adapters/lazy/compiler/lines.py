@@ -1,4 +1,4 @@
-"""Backends at work: a `Line` for each kind of rows, and which kinds get one.
+"""Backends at work: a `BackendLine` for each kind of rows, and which kinds get one.
 
 A backend takes some planned batches before it gives the first one back. While somebody waits for a
 batch, its line reads further works, as far as that is allowed. After that the backend gets planned
@@ -16,8 +16,8 @@ import torch
 
 from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.compiler.batches import (
-    Kind,
     Room,
+    RowKind,
     finish,
     images_of,
     plan_batch,
@@ -64,14 +64,14 @@ class Item:
 
 
 @dataclass(eq=False)
-class Part:
+class LinePart:
     """The pictures of a work that are in one planned batch.
 
     Attributes:
         images: what the backend makes of them, as of `finish`; None: it has not yet.
     """
 
-    line: "Line"
+    line: "BackendLine"
     items: list[Item]
     rows: list[Row]
     planned: PlannedBatch
@@ -81,7 +81,7 @@ class Part:
 Pairs = list[tuple[Item, Row]]
 
 
-class Line:
+class BackendLine:
     """A backend for rows of one kind, and the planned batches on their way through it.
 
     Args:
@@ -95,11 +95,11 @@ class Line:
         count: how many pictures it made.
     """
 
-    def __init__(self, kind: Kind, room: Room, batch_size: int, read_more: ReadMore):
+    def __init__(self, kind: RowKind, room: Room, batch_size: int, read_more: ReadMore):
         self.kind, self.room, self.batch_size = kind, room, batch_size
         self._read_more = read_more
-        self._waiting: deque[Part] = deque()  # not in the backend yet
-        self._inside: dict[int, Part] = {}  # by the id of the planned batch
+        self._waiting: deque[LinePart] = deque()  # not in the backend yet
+        self._inside: dict[int, LinePart] = {}  # by the id of the planned batch
         self._backend: Backend | None = None
         self._stream: Iterator[Decoded] | None = None
         self._filler = plan_filler(kind, room)
@@ -116,18 +116,20 @@ class Line:
         job = Job(transform, self._filler.images, self.batch_size, device)
         self._backend, self._stream = load_backend(config)(job, config), None
 
-    def send(self, pairs: Pairs) -> list[Part]:
+    def send(self, pairs: Pairs) -> list[LinePart]:
         """Plans these pictures, for all of which there is room."""
         parts = []
         for first in range(0, len(pairs), self.batch_size):
             items, rows = map(list, zip(*pairs[first : first + self.batch_size], strict=True))
             images = images_of([item.recipe for item in items])
-            parts.append(Part(self, items, rows, plan_batch(self.kind, self.room, rows, images)))
+            parts.append(
+                LinePart(self, items, rows, plan_batch(self.kind, self.room, rows, images))
+            )
         self._waiting.extend(parts)
         return parts
 
     @in_own_modes
-    def wait_for(self, part: Part) -> None:
+    def wait_for(self, part: LinePart) -> None:
         """Returns when this part is made. They are made in the order in which they were sent.
 
         Raises:
@@ -156,11 +158,13 @@ class Line:
                 yield replace(self._filler)
 
     @property
-    def unmade(self) -> list[Part]:
+    def unmade(self) -> list[LinePart]:
         """The parts that are not made yet, in order."""
         return [*self._inside.values(), *self._waiting]
 
-    def start_again(self, parts: list[Part], config: LoaderConfig, device: torch.device) -> None:
+    def start_again(
+        self, parts: list[LinePart], config: LoaderConfig, device: torch.device
+    ) -> None:
         """Starts another backend, which makes these parts first."""
         self.close()
         self._inside, self._waiting = {}, deque(parts)
@@ -190,7 +194,7 @@ class Lines:
 
     Args:
         config, device, batch_size: as of `Executor`, the config with its number of cores.
-        read_more: as of `Line`.
+        read_more: as of `BackendLine`.
     """
 
     def __init__(
@@ -198,13 +202,13 @@ class Lines:
     ):
         self.config, self.device, self.batch_size = config, device, batch_size
         self._read_more = read_more
-        self._lines: dict[Kind, Line] = {}
+        self._lines: dict[RowKind, BackendLine] = {}
         # which get no more pictures, but still have some
-        self._ending: list[Line] = []
-        self._met: Counter[Kind] = Counter()
-        self._refused: dict[Kind, str] = {}
+        self._ending: list[BackendLine] = []
+        self._met: Counter[RowKind] = Counter()
+        self._refused: dict[RowKind, str] = {}
 
-    def send(self, kind: Kind, pairs: Pairs, work: int) -> tuple[list[Part], list[Item]]:
+    def send(self, kind: RowKind, pairs: Pairs, work: int) -> tuple[list[LinePart], list[Item]]:
         """Plans those of these pictures for which a line has room.
 
         Args:
@@ -230,7 +234,9 @@ class Lines:
         line.last_used = work
         return line.send(taken), others
 
-    def _find(self, kind: Kind, rows: Sequence[Row], work: int) -> tuple[Line | None, str]:
+    def _find(
+        self, kind: RowKind, rows: Sequence[Row], work: int
+    ) -> tuple[BackendLine | None, str]:
         """The line of these rows, and why it has no room for some of them; None: there is none."""
         if kind in self._refused:
             return None, self._refused[kind]
@@ -267,7 +273,7 @@ class Lines:
         self._retire(oldest)
         return True
 
-    def _retire(self, line: Line) -> None:
+    def _retire(self, line: BackendLine) -> None:
         del self._lines[line.kind]
         self._ending.append(line)
         self.close_ended()
@@ -278,9 +284,9 @@ class Lines:
             self._ending.remove(line)
             line.close()
 
-    def _open(self, kind: Kind, room: Room, batch_size: int) -> tuple[Line | None, str]:
+    def _open(self, kind: RowKind, room: Room, batch_size: int) -> tuple[BackendLine | None, str]:
         """A new line; None: no backend makes such pictures, for this reason."""
-        line = Line(kind, room, batch_size, self._read_more)
+        line = BackendLine(kind, room, batch_size, self._read_more)
         try:
             line.start(self._config_for(kind), self.device)
         except ConfigError as error:
@@ -293,7 +299,7 @@ class Lines:
         self._lines[kind] = line
         return line, ""
 
-    def _config_for(self, kind: Kind) -> LoaderConfig:
+    def _config_for(self, kind: RowKind) -> LoaderConfig:
         config = self.config
         if kind.has_steps and isinstance(config, DaliOptions) and config.graph_finishes:
             # DALI's graph has no operators for Pillow's warps and resizes of whole images
@@ -302,13 +308,13 @@ class Lines:
             )
         return config
 
-    def refuse(self, kind: Kind, why: str) -> None:
+    def refuse(self, kind: RowKind, why: str) -> None:
         """Gives a kind no line any more."""
         self._refused[kind] = why
         if line := self._lines.get(kind):
             self._retire(line)
 
-    def recover(self, part: Part) -> list[Part]:
+    def recover(self, part: LinePart) -> list[LinePart]:
         """Gives the line of a part at which its backend has failed another one.
 
         Returns:

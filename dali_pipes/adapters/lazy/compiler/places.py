@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from dali_pipes.adapters.lazy.cells import Cell
-from dali_pipes.adapters.lazy.compiler.batches import Kind, kind_of
+from dali_pipes.adapters.lazy.compiler.batches import RowKind, kind_of
 from dali_pipes.adapters.lazy.compiler.reading import read, read_front
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.steps.step import NoPlace
@@ -20,11 +20,11 @@ _LEAST_SHARE = 1 / 16  # of what was read, that a kind needs for a backend of it
 _READ_AGAIN = 16  # of so many pictures one is read, if the last one with such notes had a place
 
 
-class Places:
+class NotePlaces:
     """Which pictures of a worker's have a place."""
 
     def __init__(self) -> None:
-        self._kinds: Counter[Kind] = Counter()
+        self._kinds: Counter[RowKind] = Counter()
         self._place_of: dict[tuple[str, ...], bool] = {}
         self._count = self._read = 0
 
@@ -55,12 +55,12 @@ class Places:
             if not any(isinstance(row, Recipe) for row in rows):
                 cell.make()
 
-    def _is_frequent(self, kind: Kind) -> bool:
+    def _is_frequent(self, kind: RowKind) -> bool:
         self._kinds[kind] += 1
         return self._read <= _FIRST or self._kinds[kind] >= self._read * _LEAST_SHARE
 
 
-def _kinds_of(recipe: Recipe) -> Iterator[Kind]:
+def _kinds_of(recipe: Recipe) -> Iterator[RowKind]:
     """The kind of all notes, and that of the first ones, if there are such."""
     row, _, front = read(recipe)
     for each in (row, read_front(recipe, front) if front else None):

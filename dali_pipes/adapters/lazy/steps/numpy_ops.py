@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 import torch
 
-from dali_pipes.adapters.lazy.cells import Ints, View, dense
+from dali_pipes.adapters.lazy.cells import CellView, Ints, dense
 from dali_pipes.adapters.lazy.steps.step import NoPlace, Step, add
 from dali_pipes.adapters.lazy.steps.torch_ops import (
     MOST_NUMBERS,
@@ -43,10 +43,10 @@ def _function(name: str, form: Any, make: Any = None, plan: Any = None, *others:
 def _view(name: str) -> Any:
     """A view of which NumPy says on a stand-in where its dimensions come from."""
 
-    def form(array: Any, *args: Any) -> View | None:
+    def form(array: Any, *args: Any) -> CellView | None:
         step = (f"np.{name}", *args)
         if not array.lead:
-            return View(step, each=step)
+            return CellView(step, each=step)
         order = _order(FUNCTIONS[name].make, array.shape, args)
         if order is None:
             return None
@@ -54,7 +54,7 @@ def _view(name: str) -> Any:
         order_inside = tuple(sorted(inside).index(dim) for dim in inside)
         lead = tuple(order.index(dim) for dim in array.lead)
         moved = order_inside != tuple(range(len(inside)))
-        return View(step, lead, each=("np.transpose", order_inside) if moved else None)
+        return CellView(step, lead, each=("np.transpose", order_inside) if moved else None)
 
     return form
 
@@ -68,7 +68,7 @@ def _order(function: Any, shape: Ints, args: Any) -> list[int] | None:
     return [strides.index(each) for each in found] if sorted(found) == sorted(strides) else None
 
 
-def _index(array: Any, at: Any) -> View | None:
+def _index(array: Any, at: Any) -> CellView | None:
     """By numbers, slices, `...` and None."""
     parts = at if isinstance(at, tuple) else (at,)
     if not all(
@@ -81,7 +81,7 @@ def _index(array: Any, at: Any) -> View | None:
         is_new = whole.count(None) == 1 and array.ndim == 3 and not any(map(_is_number, whole))
         lead = (whole.index(None),) if is_new else ()
         picture = tuple(each for each in whole if each is not None) if is_new else at
-        return View(("np.index", at), lead, each=("np.index", picture))
+        return CellView(("np.index", at), lead, each=("np.index", picture))
     if None in parts:
         return None
 
@@ -99,7 +99,7 @@ def _index(array: Any, at: Any) -> View | None:
             kept.append(dim)
     if not numbers.size:
         return None
-    return View(
+    return CellView(
         ("np.index", at),
         tuple(kept.index(dim) for dim in array.lead if dim in kept),
         tuple(numbers.ravel().tolist()),
@@ -124,18 +124,18 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _expand_dims(array: Any, axis: Any) -> View | None:
+def _expand_dims(array: Any, axis: Any) -> CellView | None:
     """A dimension of a gray picture if it has two, else one that numbers pictures."""
     step = ("np.expand_dims", axis)
     if not array.lead and array.ndim == 3 and _is_number(axis):
-        return View(step, (axis % 4,))
-    return None if array.lead else View(step, each=step)
+        return CellView(step, (axis % 4,))
+    return None if array.lead else CellView(step, each=step)
 
 
-def _reshape(array: Any, *shape: Any) -> View | None:
+def _reshape(array: Any, *shape: Any) -> CellView | None:
     shape = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
     step = ("np.reshape", shape)
-    return None if array.lead or not all(map(_is_number, shape)) else View(step, each=step)
+    return None if array.lead or not all(map(_is_number, shape)) else CellView(step, each=step)
 
 
 def plan_index(row: Any, at: Any) -> None:

@@ -335,8 +335,9 @@ class _Enhancing:
         if "_lazy" in own and "degenerate" not in own and type(factor) in (int, float):
             kind, recipe, size, mode, info, _ = own["_lazy"]
             # the program may have changed the picture
-            if recipe_of(self.image) is recipe:
-                return new_picture(recipe.then("enhance", kind, factor), size, mode, info)
+            recipe_now: Any = recipe_of(self.image)
+            if recipe_now is recipe:
+                return new_picture(recipe_now.then("enhance", kind, factor), size, mode, info)
         return original(self, factor)
 
     @staticmethod

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dali_pipes.adapters.lazy.cells import Ints, View
+from dali_pipes.adapters.lazy.cells import CellView, Ints
 from dali_pipes.adapters.lazy.steps.step import STEPS, NoPlace, Step, add
 
 _ATEN = torch.ops.aten
@@ -91,41 +91,41 @@ def _wrapped(tensor: Any, dim: int) -> int:
 # Views
 
 
-def _alias(tensor: Any, *_: Any) -> View:
-    return View((), tensor.lead)
+def _alias(tensor: Any, *_: Any) -> CellView:
+    return CellView((), tensor.lead)
 
 
-def _permute(tensor: Any, dims: Any) -> View:
+def _permute(tensor: Any, dims: Any) -> CellView:
     dims = tuple(_wrapped(tensor, dim) for dim in dims)
     inside = tuple(_place(tensor, dim) for dim in dims if dim not in tensor.lead)
     moved = inside != tuple(range(len(inside)))
-    return View(
+    return CellView(
         ("torch.permute", dims),
         tuple(dims.index(dim) for dim in tensor.lead),
         each=("torch.permute", inside) if moved else None,
     )
 
 
-def _transpose(tensor: Any, one: int, other: int) -> View:
+def _transpose(tensor: Any, one: int, other: int) -> CellView:
     dims = list(range(len(tensor.shape)))
     dims[one], dims[other] = dims[other], dims[one]
     return _permute(tensor, dims)
 
 
-def _t(tensor: Any) -> View:
+def _t(tensor: Any) -> CellView:
     return _permute(tensor, range(len(tensor.shape))[::-1])
 
 
-def _unsqueeze(tensor: Any, dim: int) -> View:
+def _unsqueeze(tensor: Any, dim: int) -> CellView:
     """A dimension of a gray picture if it has two, else one that numbers pictures."""
     dim %= len(tensor.shape) + 1
     lead = tuple(each + (each >= dim) for each in tensor.lead)
     if len(tensor.sides) > 2:
-        return View(("torch.unsqueeze", dim), (*lead, dim))
-    return View(("torch.unsqueeze", dim), lead, each=("torch.unsqueeze", _place(tensor, dim)))
+        return CellView(("torch.unsqueeze", dim), (*lead, dim))
+    return CellView(("torch.unsqueeze", dim), lead, each=("torch.unsqueeze", _place(tensor, dim)))
 
 
-def _squeeze(tensor: Any, dims: Any = None) -> View | None:
+def _squeeze(tensor: Any, dims: Any = None) -> CellView | None:
     shape = tensor.shape
     dims = range(len(shape)) if dims is None else [dims] if isinstance(dims, int) else dims
     gone = {dim for dim in (_wrapped(tensor, dim) for dim in dims) if shape[dim] == 1}
@@ -134,7 +134,7 @@ def _squeeze(tensor: Any, dims: Any = None) -> View | None:
         return None
     lead = tuple(each - sum(dim < each for dim in gone) for each in tensor.lead if each not in gone)
     each = ("torch.squeeze", tuple(inside)) if inside else None
-    return View(("torch.squeeze", tuple(sorted(gone))), lead, each=each)
+    return CellView(("torch.squeeze", tuple(sorted(gone))), lead, each=each)
 
 
 def pick_pictures(tensor: Any, dim: int, chosen: Any) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ def pick_pictures(tensor: Any, dim: int, chosen: Any) -> tuple[int, ...]:
     return tuple(numbers.take(list(chosen), at).ravel().tolist())
 
 
-def _select(tensor: Any, dim: int, at: int) -> View | None:
+def _select(tensor: Any, dim: int, at: int) -> CellView | None:
     dim = _wrapped(tensor, dim)
     size = tensor.shape[dim]
     if not -size <= at < size:
@@ -155,34 +155,34 @@ def _select(tensor: Any, dim: int, at: int) -> View | None:
     lead = tuple(each - (each > dim) for each in tensor.lead if each != dim)
     step = ("torch.select", dim, at)
     if dim in tensor.lead:
-        return View(step, lead, pick_pictures(tensor, dim, [at % size]))
+        return CellView(step, lead, pick_pictures(tensor, dim, [at % size]))
     if len(tensor.sides) < 3:
         return None
-    return View(step, lead, each=("torch.select", _place(tensor, dim), at))
+    return CellView(step, lead, each=("torch.select", _place(tensor, dim), at))
 
 
 def _slice(
     tensor: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> View | None:
+) -> CellView | None:
     dim = _wrapped(tensor, dim)
     part = slice(start, end, step).indices(tensor.shape[dim]) if step > 0 else (0, 0, 1)
     if part[0] >= part[1]:
         return None
     if dim in tensor.lead:
         rows = pick_pictures(tensor, dim, range(*part))
-        return View(("torch.slice", dim, *part), tensor.lead, rows)
+        return CellView(("torch.slice", dim, *part), tensor.lead, rows)
     each = (
         None if part == (0, tensor.shape[dim], 1) else ("torch.slice", _place(tensor, dim), *part)
     )
-    return View(("torch.slice", dim, *part), tensor.lead, each=each)
+    return CellView(("torch.slice", dim, *part), tensor.lead, each=each)
 
 
-def _unbind(tensor: Any, dim: int = 0) -> list[View] | None:
+def _unbind(tensor: Any, dim: int = 0) -> list[CellView] | None:
     parts = [_select(tensor, dim, at) for at in range(tensor.shape[dim])]
     return None if None in parts else parts  # type: ignore[return-value]
 
 
-def _split(tensor: Any, size: Any, dim: int = 0) -> list[View] | None:
+def _split(tensor: Any, size: Any, dim: int = 0) -> list[CellView] | None:
     total = tensor.shape[dim]
     if isinstance(size, int):
         sizes = [size] * (total // size) + [total % size] * bool(total % size) if size > 0 else []
@@ -195,7 +195,7 @@ def _split(tensor: Any, size: Any, dim: int = 0) -> list[View] | None:
     return None if None in parts else parts  # type: ignore[return-value]
 
 
-def _view(tensor: Any, shape: Any) -> View | None:
+def _view(tensor: Any, shape: Any) -> CellView | None:
     """Another shape: of all of a picture, or of dimensions in front that number pictures."""
     known = math.prod(each for each in shape if each != -1)
     total = math.prod(tensor.shape)
@@ -204,18 +204,18 @@ def _view(tensor: Any, shape: Any) -> View | None:
         return None
     sides, step = tensor.sides, ("torch.view", shape)
     if tensor.is_in_front and shape[-len(sides) :] == sides and (tensor.lead or len(sides) > 2):
-        return View(step, tuple(range(len(shape) - len(sides))))
-    return None if tensor.lead else View(step, each=step)
+        return CellView(step, tuple(range(len(shape) - len(sides))))
+    return None if tensor.lead else CellView(step, each=step)
 
 
-def _expand(tensor: Any, shape: Any, *, implicit: bool = False) -> View | None:
+def _expand(tensor: Any, shape: Any, *, implicit: bool = False) -> CellView | None:
     own = tensor.shape
     if len(shape) == len(own) and all(
         each in (-1, size) for each, size in zip(shape, own, strict=True)
     ):
-        return View((), tensor.lead)
+        return CellView((), tensor.lead)
     step = ("torch.expand", tuple(shape))
-    return None if tensor.lead else View(step, each=step)
+    return None if tensor.lead else CellView(step, each=step)
 
 
 def plan_permute(row: Any, dims: Any) -> None:
