@@ -50,7 +50,7 @@ _ALL = len(_GIVEN_UP) - 1
 FEW = 4  # samples of the batch that is compared
 
 default_collate_fn_map[LazyArray] = lambda batch, *, collate_fn_map=None: torch.stack(
-    [torch.as_tensor(each) for each in batch]
+    [torch.as_tensor(each, dtype=None, device=None) for each in batch]
 )
 
 
@@ -141,7 +141,7 @@ class LazyProgram(Dataset[Any]):
         self.is_batched = loader.batch_sampler is not None or loader.batch_size is not None
         self.seed, self.substitutes = seed, substitutes
         # of all workers: the place in `_GIVEN_UP`, and whether collating is left
-        self._flags = torch.zeros(2, dtype=torch.uint8)
+        self._flags = torch.zeros(2, dtype=torch.uint8, device="cpu")
         if loader.num_workers:
             self._flags.share_memory_()  # type: ignore[no-untyped-call]
 

@@ -352,7 +352,7 @@ def finish(images: torch.Tensor, kind: RowKind, rows: Sequence[Row]) -> torch.Te
     for image, row in zip(images, rows, strict=True):
         for top, left, height, width, value in row.erased:
             if isinstance(value, tuple):
-                value = torch.tensor(value).view(-1, 1, 1)
+                value = torch.tensor(value, dtype=torch.float32, device="cpu").view(-1, 1, 1)
             if isinstance(value, torch.Tensor):
                 # three equal channels may stand for one
                 value = (value[: len(image)] if value.ndim == 3 else value).to(image.device)

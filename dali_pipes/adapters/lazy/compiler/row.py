@@ -494,7 +494,10 @@ def _scaled(scale: Numbers, plus: Numbers, by: Numbers, more: Numbers) -> tuple[
 
 def _scaled_value(value: Any, by: Numbers, plus: Numbers) -> Any:
     if isinstance(value, torch.Tensor):
-        factor, more = (torch.tensor(each).view(-1, 1, 1) for each in (by, plus))
+        factor, more = (
+            torch.tensor(each, dtype=torch.float32, device="cpu").view(-1, 1, 1)
+            for each in (by, plus)
+        )
         return value * factor + more
     each = (value,) * 3 if isinstance(value, (int, float)) else value
     return tuple(one * factor + more for one, factor, more in zip(each, by, plus, strict=True))

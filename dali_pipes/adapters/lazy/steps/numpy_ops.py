@@ -285,7 +285,7 @@ add(
     Step("torch.from_numpy", torch.from_numpy, plan=lambda row: row.become("tensor")),
     Step(
         "torch.tensor",
-        lambda array, dtype: torch.tensor(array, dtype=dtype),
+        lambda array, dtype: torch.tensor(array, dtype=dtype, device="cpu"),
         plan=_plan_tensor,
     ),
     Step("PIL.fromarray", PIL.Image.fromarray, plan=lambda row: row.become("picture", "HWC")),
@@ -399,7 +399,7 @@ def _ufunc(ufunc: np.ufunc) -> None:
 
 
 def _result_dtype(ufunc: np.ufunc, dtype: torch.dtype, other: Any) -> torch.dtype:
-    one = torch.empty(1, dtype=dtype).numpy()
+    one = torch.empty(1, dtype=dtype, device="cpu").numpy()
     one[...] = 1
     return torch_dtype(ufunc(one, np.ravel(other)[:1] if np.ndim(other) else other).dtype)
 
@@ -444,7 +444,7 @@ def plan_set(row: Any, at: Any, value: Any) -> None:
         if value.ndim > 1 or row.axes != "HWC":
             raise NoPlace("a part of an array that is set to others")
         value = value.reshape(-1, 1, 1)
-    plan_erase(row, box, torch.as_tensor(value) if value.ndim else value.item())
+    plan_erase(row, box, torch.from_numpy(value) if value.ndim else value.item())
 
 
 _function("set", _set, make_set, plan_set)

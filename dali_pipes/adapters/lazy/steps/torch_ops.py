@@ -361,7 +361,7 @@ def _index(tensor: Any, indices: Any) -> Each | None:
 
 
 def make_index(tensor: torch.Tensor, dim: int, order: Any) -> torch.Tensor:
-    at: Any = (*(slice(None),) * dim, torch.tensor(order))
+    at: Any = (*(slice(None),) * dim, torch.tensor(order, dtype=torch.int64, device="cpu"))
     return tensor[at]
 
 
@@ -521,11 +521,13 @@ def _kind(value: Any) -> Any:
 def _result_dtype(func: Any, dtype: torch.dtype, ndim: int, *kinds: Any) -> torch.dtype | None:
     """PyTorch says it, of one number; None: it cannot compute that."""
     args = [
-        torch.ones((1,) * kind[1], dtype=kind[0]) if isinstance(kind, tuple) else kind and kind(1)
+        torch.ones((1,) * kind[1], dtype=kind[0], device="cpu")
+        if isinstance(kind, tuple)
+        else kind and kind(1)
         for kind in kinds
     ]
     try:
-        return func(torch.ones((1,) * max(ndim, 1), dtype=dtype), *args).dtype
+        return func(torch.ones((1,) * max(ndim, 1), dtype=dtype, device="cpu"), *args).dtype
     except RuntimeError:
         return None
 
