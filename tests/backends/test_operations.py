@@ -34,6 +34,7 @@ FILL = (124, 3, 250)
 STRENGTHS = {
     **dict.fromkeys(("ShearX", "ShearY", *BLENDS), (-0.99, 0.99)),
     **dict.fromkeys(("PillowColor", "PillowContrast"), (-0.99, 0.99)),
+    **dict.fromkeys(("OpenCvColor", "OpenCvContrast"), (-0.99, 0.99)),
     **dict.fromkeys(("TranslateX", "TranslateY", "ShiftX", "ShiftY"), (-60, 60)),
     "Rotate": (-179, 179),  # at 180 each place lies between two steps of Pillow's sums
     "Posterize": (0, 8),
@@ -49,6 +50,7 @@ ALLOWED = {
     **dict.fromkeys((*BLENDS, "Hue", "GaussianBlur"), (0.003, 0.0)),
     # OpenCV's own way to round
     "Equalize": (0.5, 0.0),
+    "OpenCvColor": (0.04, 0.0),
     # a neighbouring pixel where the place lies half-way between two
     **dict.fromkeys(("ShearX", "ShearY", "Rotate"), (0.001, 0.001)),
 }

@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ def make_pictures(folder, count=COUNT):
         soft = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8))
         file = folder / f"{at:03d}.jpg"
         soft.resize((40, 30), Image.Resampling.BICUBIC).save(file, quality=90)
-        os.utime(file, (time.time() - 1000,) * 2)
+        age(file)
         files.append(str(file))
     return files
 
@@ -60,6 +61,35 @@ class Stream(IterableDataset):
         first, step = (worker.id, worker.num_workers) if worker else (0, 1)
         for at in range(first, len(self.inner), step):
             yield self.item(at)
+
+
+def truncate(file):
+    with open(file, "r+b") as opened:
+        opened.truncate(Path(file).stat().st_size // 2)
+    age(file)
+
+
+def garble(file):
+    """A PNG whose pixels cannot be read, while it begins and ends as it should."""
+    with Image.open(file) as picture:
+        picture.save(file, "PNG")
+    with open(file, "r+b") as opened:
+        data = bytearray(opened.read())
+        middle = data.index(b"IDAT") + 40
+        data[middle : middle + 20] = bytes(20)
+        opened.seek(0)
+        opened.write(data)
+    age(file)
+
+
+def empty(file):
+    with open(file, "wb"):
+        pass
+    age(file)
+
+
+def age(file):
+    os.utime(file, (time.time() - 1000,) * 2)
 
 
 def seed_globals(seed=7):

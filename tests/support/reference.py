@@ -160,6 +160,10 @@ def operate(image: torch.Tensor, op: str, magnitude: float, slot: Slot) -> torch
     """An operation of `augment` on (C, H, W) uint8: torchvision's of tensors, timm's of a slot with
     a fill, OpenCV's Equalize, or torchvision's of a PIL image.
     """
+    if op.startswith("OpenCv"):
+        pixels = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
+        changed = operate_as_albumentations(pixels, op, 1 + magnitude)
+        return torch.from_numpy(changed.reshape(pixels.shape)).permute(2, 0, 1)
     if op == "PillowHue":
         return F.pil_to_tensor(F.adjust_hue(F.to_pil_image(image), magnitude))
     if slot.fill is not None or op.startswith("Pillow"):
@@ -175,6 +179,18 @@ def operate(image: torch.Tensor, op: str, magnitude: float, slot: Slot) -> torch
     return v2.AutoAugment()._apply_image_or_video_transform(
         image, op, magnitude, interpolation=v2.InterpolationMode(slot.interpolation), fill={}
     )
+
+
+def operate_as_albumentations(pixels: np.ndarray, op: str, factor: float) -> np.ndarray:
+    """`adjust_saturation_torchvision` or `adjust_contrast_torchvision` of (H, W, C) uint8."""
+    is_gray = pixels.shape[2] == 1
+    gray = pixels[..., 0] if is_gray else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    if op == "OpenCvColor":
+        colored = cv2.cvtColor(gray, cv2.COLOR_GRAY2RGB)
+        return pixels if is_gray else cv2.addWeighted(pixels, factor, colored, 1 - factor, 0)
+    rest = float(gray.mean() * (1 - factor))
+    values = np.arange(256, dtype=np.float32) * factor + rest
+    return np.asarray(values.clip(0, 255).astype(np.uint8)[pixels])
 
 
 @cache

@@ -39,7 +39,7 @@ from dali_pipes.adapters.lazy.steps.numpy_ops import (
     torch_dtype,
 )
 from dali_pipes.adapters.lazy.steps.step import STEPS, replace
-from dali_pipes.adapters.lazy.steps.torch_ops import Each, Join, concatenate, stack
+from dali_pipes.adapters.lazy.steps.torch_ops import Each, concatenate, stack
 from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, wrap
 
 
@@ -245,7 +245,7 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if self.waits:
-            made: Any = new_arrays(self.copied_rows(), self.stand_in, self.lead)
+            made: Any = new_arrays(self.copied_rows(), self.stand_in, self.lead, is_copy=True)
         else:
             made = self.true().copy()
         return memo.setdefault(id(self), made)
@@ -338,9 +338,11 @@ def new_array(
     return new_arrays([recipe], stand_in)
 
 
-def new_arrays(rows: list[Any], stand_in: np.ndarray, lead: Ints = ()) -> LazyArray:
-    """An array of many pictures, in new memory."""
-    return LazyArray(Cell(rows, _form(stand_in, lead)), stand_in, lead)
+def new_arrays(
+    rows: list[Any], stand_in: np.ndarray, lead: Ints = (), is_copy: bool = False
+) -> LazyArray:
+    """An array of many pictures, in new memory; `rows` and `is_copy` are as of `Cell`."""
+    return LazyArray(Cell(rows, _form(stand_in, lead), is_copy), stand_in, lead)
 
 
 def _form(stand_in: np.ndarray, lead: Ints) -> Form:
@@ -378,18 +380,15 @@ def _join(function: Any, arrays: Any, axis: int = 0, is_copy: bool = False, **op
     same = all(each is first for each in arrays)
     found = _JOINS[function](lead, shapes, same, axis)
     likes = [each.stand_in if type(each) is LazyArray else each for each in arrays]
-    if isinstance(found, Each):
-        stand_in = function(likes, axis)
-        stand_in = np.ascontiguousarray(stand_in) if is_copy else stand_in
-        return first.then(stand_in, *found.step)  # type: ignore[misc]
-    if not isinstance(found, Join):
+    if found is None:
         return None
     strides = function([small(each) for each in likes], axis).strides
     order = range(len(strides))[::-1] if is_copy else strides
     stand_in = new_stand_in(found.shape, dense(found.shape, order), dtype)
-    return new_arrays(
-        [row for each in arrays for row in _rows_of(each, lead)], stand_in, found.lead
-    )
+    if found.step is not None:
+        return first.then(stand_in, *found.step)
+    rows = [row for each in arrays for row in _rows_of(each, lead)]
+    return new_arrays(rows, stand_in, found.lead, is_copy=True)
 
 
 def _rows_of(array: Any, lead: Ints) -> list[Any]:

@@ -71,19 +71,21 @@ class Cell:
 
     Attributes:
         rows: the recipe of each picture; a tensor or an array of one that was made already.
+        is_copy: whether they were copied from other memory, and may look into that when they are
+            made, or must not be written to.
         arrived: how many things look into it in another process, to which it was sent.
     """
 
-    __slots__ = ("__dict__", "arrived", "form", "rows")
+    __slots__ = ("__dict__", "arrived", "form", "is_copy", "rows")
 
-    def __init__(self, rows: list[Any], form: Form):
-        self.rows, self.form, self.arrived = rows, form, 0
+    def __init__(self, rows: list[Any], form: Form, is_copy: bool = False):
+        self.rows, self.form, self.is_copy, self.arrived = rows, form, is_copy, 0
 
     def __reduce__(self) -> Any:
         """As it is; what of it was made goes as one tensor or array."""
         made = [row for row in self.rows if not isinstance(row, Recipe)]
         recipes = [row if isinstance(row, Recipe) else None for row in self.rows]
-        return _rebuild, (recipes, _stack(made) if made else None, self.form)
+        return _rebuild, (recipes, _stack(made) if made else None, self.form, self.is_copy)
 
     @property
     def made(self) -> Any:
@@ -94,7 +96,11 @@ class Cell:
         """Its value, a tensor or an array."""
         if self.made is None:
             rows = [row.make() if isinstance(row, Recipe) else row for row in self.rows]
-            self.fill(self.join(rows) if self.form.lead else _lie(rows[0], self.form.strides))
+            if self.form.lead:
+                self.fill(self.join(rows))
+            else:
+                value = _lie(rows[0], self.form.strides)
+                self.fill(_copy(value) if self.is_copy and not _is_alone(value) else value)
         return self.made
 
     def fill(self, value: Any) -> None:
@@ -118,9 +124,9 @@ def _stack(pictures: list[Any]) -> Any:
     return np.stack(pictures) if is_array else torch.stack(pictures)
 
 
-def _rebuild(recipes: list[Recipe | None], made: Any, form: Form) -> Cell:
+def _rebuild(recipes: list[Recipe | None], made: Any, form: Form, is_copy: bool) -> Cell:
     rest = iter(() if made is None else made)
-    return Cell([next(rest) if row is None else row for row in recipes], form)
+    return Cell([next(rest) if row is None else row for row in recipes], form, is_copy)
 
 
 def _moved(value: Any, order: list[int]) -> Any:
@@ -146,6 +152,13 @@ def is_laid_out(value: Any, strides: Ints) -> bool:
     return own == strides or all(
         one == other or size < 2 for one, other, size in zip(own, strides, value.shape, strict=True)
     )
+
+
+def _is_alone(value: Any) -> bool:
+    """Whether it is all that there is in its memory."""
+    if isinstance(value, torch.Tensor):
+        return value.untyped_storage().nbytes() == value.numel() * value.element_size()
+    return value.base is None
 
 
 def strides_of(array: np.ndarray) -> Ints:
@@ -265,6 +278,8 @@ class Waiting:
         step = ("through", tuple(seen), name, *args) if seen else (name, *args)
 
         rows = list(self.cell.rows)
+        if self.cell.is_copy:
+            rows, self.cell.is_copy = _after(rows, "own"), False
         for at in numbers:
             (rows[at],) = _after([rows[at]], *step, **options)
         self.cell.rows = rows
@@ -283,7 +298,7 @@ class Waiting:
 
 
 def _copy(made: Any) -> Any:
-    return made.clone() if isinstance(made, torch.Tensor) else made.copy()
+    return made.clone() if isinstance(made, torch.Tensor) else made.copy("K")
 
 
 def _after(rows: list[Any], name: str, *args: Any, **options: Any) -> list[Any]:

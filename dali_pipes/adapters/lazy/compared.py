@@ -31,9 +31,12 @@ import PIL.Image
 import torch
 
 from dali_pipes.adapters.lazy.found import WaitingParts
+from dali_pipes.adapters.lazy.memory import find_shared
 from dali_pipes.adapters.lazy.state import PROCESS, eager, waits
 
-SECONDS = 30.0  # for a copy: it hangs if the program needs a thread that a fork does not have
+# seconds for a copy, which hangs if the program needs a thread that a fork does not have: at first,
+# and as a multiple of what copies took before
+SECONDS, MULTIPLE = 30.0, 10.0
 _DEEPEST = 8
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), np.generic)
 _OPAQUE = (type, FunctionType, ModuleType)
@@ -107,12 +110,18 @@ class Unknown(Exception):
 class Checks:
     """Compares what a program makes in a process: the first samples, the tenth, the hundredth, ….
 
+    Args:
+        most: seconds that a comparison may take.
+        roots: what the program consists of, by name.
+
     Attributes:
         count, seconds: how many comparisons there were, and what they took.
         said: what the user should know of them.
     """
 
-    def __init__(self, is_active: bool):
+    def __init__(self, is_active: bool, most: float, **roots: Any):
+        self._roots = roots
+        self._most = self._limit = min(most, SECONDS)
         self.is_active, self._made, self._next = is_active, 0, 10
         self.is_new = True  # nothing was compared yet
         self._connections: set[int] = set()
@@ -154,14 +163,18 @@ class Checks:
         if find_connections() - self._connections:
             self._end("the program has network connections, which a copy would disturb")
             return
+        if path := find_shared(**self._roots):
+            self._end(f"other processes use {path} as well, which a copy would change")
+            return
 
         start = time.perf_counter()
         try:
-            remark = compare(make)
+            remark = compare(make, self._limit)
             self.count += 1
         except (OSError, AttributeError, Unknown) as error:  # a platform without fork, for one
             remark = str(error)
-        self.seconds += time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        self.seconds, self._limit = self.seconds + seconds, min(self._most, 5 + MULTIPLE * seconds)
         if remark:
             self._end(remark)
 
@@ -170,8 +183,11 @@ class Checks:
         self.said.append(f"samples are not compared with true ones here: {why}")
 
 
-def compare(make: Callable[[], Any]) -> str:
+def compare(make: Callable[[], Any], limit: float = SECONDS) -> str:
     """Compares what a function makes truly, and while pictures wait.
+
+    Args:
+        limit: seconds for each of the copies that do it.
 
     Returns:
         What there is to say of a program whose samples cannot be compared bit by bit, since it
@@ -192,12 +208,12 @@ def compare(make: Callable[[], Any]) -> str:
             raise PROCESS.failed
         return made
 
-    expected = _Copy(make_truly).result()
-    found = _Copy(make_waiting).result()
+    expected = _Copy(make_truly).result(limit)
+    found = _Copy(make_waiting).result(limit)
     differs = _difference(expected, found)
     if differs is None or isinstance(found, str):
         return ""  # an error of what waits comes here, too, where it is mended
-    again = _Copy(make_truly).result()
+    again = _Copy(make_truly).result(limit)
     if _difference(expected, again) is None or isinstance(expected, str):
         raise NotTheSame(differs)
 
@@ -235,31 +251,31 @@ class _Copy:
         finally:
             os._exit(0)
 
-    def result(self) -> Any:
+    def result(self, limit: float) -> Any:
         """The prints of what it made, or the name of the program's error.
 
         Raises:
             Unknown: it has not said so.
         """
         try:
-            parts = list(self._read())
+            parts = list(self._read(limit))
         finally:
             self._close()
         if not parts:
             raise Unknown("a copy of the process crashed")
         found = pickle.loads(b"".join(parts))
-        if found is None:
-            raise Unknown("a copy of a process that uses a GPU cannot use it")
+        if isinstance(found, Unknown):
+            raise found
         return found
 
-    def _read(self) -> Iterator[bytes]:
-        end = time.monotonic() + SECONDS
+    def _read(self, limit: float) -> Iterator[bytes]:
+        end = time.monotonic() + limit
         while select.select([self._answer], [], [], max(end - time.monotonic(), 0))[0]:
             part = os.read(self._answer, 2**20)
             if not part:
                 return
             yield part
-        raise Unknown(f"a copy of the process did not end within {SECONDS:.0f} s")
+        raise Unknown(f"a copy of the process did not end within {limit:.0f} s")
 
     def _close(self) -> None:
         """Ends it, and sets back where files are read from that both have open."""
@@ -276,6 +292,7 @@ class _Copy:
 def _say(answer: int, make: Callable[[], Any], has_gpu: bool) -> None:
     """What the copy does."""
     gc.disable()  # what it would collect here belongs to the process
+    sys.dont_write_bytecode = True
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -283,13 +300,61 @@ def _say(answer: int, make: Callable[[], Any], has_gpu: bool) -> None:
     torch.set_num_threads(1)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(0)
-    with os.fdopen(answer, "wb") as file:
-        try:
-            found: Any = list(prints(make()))
-        except Exception as error:
-            # it may have tried to use the GPU, which a copy cannot
-            found = None if has_gpu else type(error).__name__
+
+    file = os.fdopen(answer, "wb")
+
+    def end(found: Any) -> None:
         pickle.dump(found, file)
+        file.close()
+        os._exit(0)
+
+    sys.addaudithook(_Watch(end).see)
+    try:
+        end(list(prints(make())))
+    except Exception as error:
+        # it may have tried to use the GPU
+        gpu = Unknown("a copy of a process that uses a GPU cannot use it")
+        end(gpu if has_gpu else type(error).__name__)
+
+
+class _Watch:
+    """Ends a copy that is about to change a file, which is not its own: the process itself would
+    find it changed. Files that it makes under a name of no other file are its own, as temporary
+    ones. What is written by C libraries is not seen.
+
+    Args:
+        end: ends the copy, which has then said this.
+    """
+
+    def __init__(self, end: Callable[[Unknown], None]):
+        self._end, self._own = end, set[str]()
+
+    def see(self, event: str, args: Any) -> None:
+        """A hook for Python's audit events."""
+        if event == "open":
+            path, _, flags = args
+            writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND)
+            # a folder is opened by `tempfile`, which then makes a file in it
+            if not writes or isinstance(path, int) or Path(os.fsdecode(path)).is_dir():
+                return
+            if flags & os.O_EXCL and flags & os.O_CREAT:
+                self._own.add(os.fsdecode(path))
+            elif os.fsdecode(path) != os.devnull:
+                self._refuse(path)
+        elif event == "os.mkdir":
+            self._own.add(os.fsdecode(args[0]))
+        elif event in ("os.remove", "os.rmdir") and args[1] >= 0:
+            folder = Path(f"/proc/self/fd/{args[1]}").resolve()
+            self._refuse(folder / os.fsdecode(args[0]))
+        elif event in ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link"):
+            self._refuse(args[0])
+        elif event in ("subprocess.Popen", "os.system"):
+            self._end(Unknown("the program starts another one, which a copy must not"))
+
+    def _refuse(self, path: Any) -> None:
+        name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else str(path)
+        if not {name, str(Path(name).parent)} & self._own:
+            self._end(Unknown(f"the program writes files, which a copy must not: {name}"))
 
 
 # What a copy and this process have in common

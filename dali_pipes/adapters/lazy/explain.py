@@ -7,7 +7,6 @@ from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.looks import hint
 from dali_pipes.adapters.lazy.order import SampleOrder
 from dali_pipes.adapters.lazy.program import LazyProgram, Told
-from dali_pipes.adapters.transforms.convert import transform_from_torch
 
 _MOST_LOOKS = 20
 
@@ -155,6 +154,9 @@ def _describe_folder(dataset: Any) -> list[str]:
     kind = type(dataset)
     if f"{kind.__module__}.{kind.__name__}" != "torchvision.datasets.folder.ImageFolder":
         return []
+    # here, since it needs much that a worker does not
+    from dali_pipes.adapters.from_torch.convert import transform_from_torch
+
     try:
         transform_from_torch(dataset.transform)
     except Exception:  # a step that is not known: there is nothing to propose

@@ -167,10 +167,12 @@ class BatchFinisher:
             kind = part.line.kind
             if self._check and kind not in self._is_good:
                 self._is_good[kind] = self._is_equal(part)
+                if not self._is_good[kind]:
+                    self._executor.refuse(kind, "its pixels were too far from the program's own")
             if not self._is_good.get(kind, True):
                 for item in part.items:
                     item.cell.rows[item.place] = item.recipe
-                    vars(item.cell).pop("made", None) if hasattr(item.cell, "__dict__") else None
+                    vars(item.cell).pop("made", None)
 
     def _is_equal(self, part: LinePart) -> bool:
         kind = part.line.kind

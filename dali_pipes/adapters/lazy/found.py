@@ -1,8 +1,9 @@
 """The things in a batch that wait, whatever its structure."""
 
 import copy
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import is_not
 from types import FunctionType, ModuleType
 from typing import Any
@@ -17,11 +18,10 @@ from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.tensors import lazy_of
 
 # nothing that waits is in them
-_CLOSED = (
-    *(str, bytes, int, float, type(None), torch.Tensor, np.ndarray),
-    *(type, FunctionType, ModuleType),
-)
-_DEEPEST = 8  # levels of a batch
+_CLOSED = (str, bytes, int, float, type(None), torch.Tensor, type, FunctionType, ModuleType)
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, np.ndarray)
+# how deep a batch is looked into; attributes of objects, which may lead anywhere, count more
+_DEEPEST, _OF_AN_OBJECT = 64, 16
 
 
 class WaitingParts:
@@ -53,10 +53,11 @@ class WaitingParts:
         tensor = lazy_of(value)
         if tensor is not None or isinstance(value, Waiting) or is_lazy(value):
             self._things[id(value)] = value if tensor is None else tensor
-        elif depth < _DEEPEST and not isinstance(value, _CLOSED) and id(value) not in known:
+        elif depth < _DEEPEST and not _is_closed(value) and id(value) not in known:
             known.add(id(value))
+            deeper = depth + 1 if isinstance(value, _CONTAINERS) else depth + _OF_AN_OBJECT
             for each in _parts(value):
-                self._walk(each, known, depth + 1)
+                self._walk(each, known, deeper)
 
     def true(self) -> Any:
         """The batch with true things. Containers are new ones; objects of other classes stay, and
@@ -64,7 +65,7 @@ class WaitingParts:
         """
         if not self._things:
             return self.batch
-        return _replaced(self.batch, self._true_of)
+        return _Replaced(self._true_of)(self.batch)
 
     def _true_of(self, value: Any) -> Any:
         if id(value) not in self._things:
@@ -73,12 +74,29 @@ class WaitingParts:
         return finish(thing) if isinstance(thing, PIL.Image.Image) else thing.true()
 
 
-def _parts(value: Any) -> Any:
+def _is_closed(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return not value.dtype.hasobject
+    return isinstance(value, _CLOSED)
+
+
+def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return value
-    return vars(value).values() if hasattr(value, "__dict__") else ()
+        return itertools.chain(value, value.values())
+    if isinstance(value, np.ndarray):
+        return value.flat
+    return value if isinstance(value, _CONTAINERS) else _attributes(value).values()
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object has, by name, also in slots."""
+    names = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name) and name not in ("__dict__", "__weakref__"):
+                names[name] = getattr(value, name)
+    return names
 
 
 def true_pictures(samples: Any) -> Any:
@@ -110,55 +128,59 @@ def moved(batch: Any, device: torch.device) -> Any:
         # a packed sequence, or a batch of another library, knows which parts are to be moved
         return value.to(device) if callable(getattr(value, "to", None)) else _NOTHING
 
-    return _replaced(batch, move)
+    return _Replaced(move)(batch)
 
 
 _NOTHING = object()
 
 
-def _replaced(
-    value: Any,
-    instead: Callable[[Any], Any],
-    made: dict[int, Any] | None = None,
-    depth: int = 0,
-) -> Any:
-    """A batch in which something else is in some places.
+class _Replaced:
+    """Makes batches in which something else is in some places.
 
     Args:
         instead: of a value; `_NOTHING`: it stays, and what is in it is looked at.
-        made: what has become of values, by their `id()`.
-        depth: how many containers it is in.
     """
-    made = {} if made is None else made
-    if id(value) in made:
-        return made[id(value)]
-    new = instead(value)
-    if new is not _NOTHING:
-        made[id(value)] = new
+
+    # a class: a function in a function that calls itself would keep the batch until garbage is
+    # collected
+    def __init__(self, instead: Callable[[Any], Any]):
+        self._instead = instead
+        self._made: dict[int, Any] = {}  # by the ids of what was there
+
+    def __call__(self, value: Any, depth: int = 0) -> Any:
+        made, of = self._made, self
+        if id(value) in made:
+            return made[id(value)]
+        new = self._instead(value)
+        if new is not _NOTHING:
+            made[id(value)] = new
+            return new
+        if depth >= _DEEPEST or _is_closed(value):
+            return value
+
+        if isinstance(value, dict):
+            made[id(value)] = new = copy.copy(value)
+            new.clear()
+            for key, each in value.items():
+                new[of(key, depth + 1)] = of(each, depth + 1)
+        elif isinstance(value, tuple):
+            parts, new = [of(each, depth + 1) for each in value], value
+            if any(map(is_not, parts, value)):
+                new = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+            made[id(value)] = new
+        elif isinstance(value, (set, frozenset)):
+            made[id(value)] = new = type(value)(of(each, depth + 1) for each in value)
+        elif isinstance(value, (list, deque)):
+            made[id(value)] = new = copy.copy(value)
+            new.clear()
+            new.extend([of(each, depth + 1) for each in value])
+        elif isinstance(value, np.ndarray):
+            made[id(value)] = new = value.copy()
+            for at in range(value.size):
+                new.flat[at] = of(value.flat[at], depth + 1)
+        else:
+            made[id(value)] = new = value
+            for name, each in _attributes(value).items():
+                if (part := of(each, depth + _OF_AN_OBJECT)) is not each:
+                    object.__setattr__(value, name, part)  # also of frozen ones
         return new
-    if depth == _DEEPEST or isinstance(value, _CLOSED):
-        return value
-
-    def of(each: Any) -> Any:
-        return _replaced(each, instead, made, depth + 1)
-
-    if isinstance(value, dict):
-        made[id(value)] = new = copy.copy(value)
-        new.update({key: of(each) for key, each in value.items()})
-    elif isinstance(value, tuple):
-        parts, new = list(map(of, value)), value
-        if any(map(is_not, parts, value)):
-            new = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-        made[id(value)] = new
-    elif isinstance(value, (set, frozenset)):
-        made[id(value)] = new = type(value)(map(of, value))
-    elif isinstance(value, (list, deque)):
-        made[id(value)] = new = copy.copy(value)
-        new.clear()
-        new.extend(list(map(of, value)))
-    elif hasattr(value, "__dict__"):
-        made[id(value)] = new = value
-        vars(value).update({name: of(each) for name, each in vars(value).items()})
-    else:
-        new = value
-    return new

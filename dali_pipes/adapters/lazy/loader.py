@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, IterDataPipe
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
@@ -103,9 +103,11 @@ class LazyLoader(RefusesAttributes):
         change: Change | None = None,
         outer: Any = None,
     ):
-        self._loader, self._seed, self._change = loader, seed, change
         self._outer = loader if outer is None else outer
-        self._device = device or torch.device("cpu")
+        if seed is not None:
+            loader = _without_repeats(loader)
+        self._loader, self._seed, self._change = loader, seed, change
+        self._config, self._device = config, device or torch.device("cpu")
         substitutes = on_bad_sample == "substitute"
         self._program = LazyProgram(loader, seed, check, substitutes)
         self._order: SampleOrder | None = None
@@ -127,6 +129,12 @@ class LazyLoader(RefusesAttributes):
 
         self._executor = Executor(config, self._device, self.batch_size or 1, self._ahead)
         self._account = Account()
+        for name, value in vars(loader).items():
+            if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
+                self._account.say(
+                    f"{type(loader).__name__}.{name} has begun already; the iterator in its place "
+                    "has drawn other random numbers"
+                )
         self._finisher = BatchFinisher(
             self._program, self._executor, self._account, device, check, loader.pin_memory
         )
@@ -258,6 +266,15 @@ class LazyLoader(RefusesAttributes):
         lines = explain(self._account, self._program, self._order, self._executor, batches)
         return "\n".join(lines)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            super().__setattr__(name, value)
+        except AttributeError:
+            raise AttributeError(
+                f"{name} cannot be set on this loader, where it would be of no effect; set it on "
+                "the program's DataLoader, and call from_torch again"
+            ) from None
+
     def __getattr__(self, name: str) -> Any:
         # only called for what does not exist here: options of the program's loader
         if name.startswith("__") or "_outer" not in vars(self):
@@ -302,7 +319,8 @@ class LazyLoader(RefusesAttributes):
     def __repr__(self) -> str:
         epoch, samples, _ = self._position
         where = "closed" if self._is_closed else f"next is sample {samples} of epoch {epoch}"
-        return f"LazyLoader({type(self.dataset).__name__}, {self._executor!r}; {where})"
+        config = "as noted" if self._config is None else type(self._config).__name__
+        return f"LazyLoader({type(self.dataset).__name__}, {config} on {self._device}; {where})"
 
     def __enter__(self) -> Self:
         return self
@@ -322,6 +340,25 @@ def _close(executor: Executor, inner: DataLoader[Any], process: int) -> None:
         inner._iterator = None
 
 
+def _without_repeats(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """The loader itself; or a plain one that has the same batches, if it is of a class with an
+    iterator of its own, such as timm's MultiEpochsDataLoader, whose sampler begins again and again.
+    A resume could not begin such a one in the middle.
+    """
+    if type(loader).__iter__ is DataLoader.__iter__:
+        return loader
+    made = copy.copy(loader)
+    plain: dict[str, Any] = {"_iterator": None, "persistent_workers": made.num_workers > 0}
+    if isinstance(inner := getattr(loader.batch_sampler, "sampler", None), BatchSampler):
+        plain["batch_sampler"] = inner
+    for name, value in vars(loader).items():
+        if isinstance(value, _BaseDataLoaderIter):
+            plain[name] = None
+    vars(made).update(plain)
+    made.__class__ = DataLoader
+    return made
+
+
 def _make_inner(
     loader: DataLoader[Any],
     program: LazyProgram,
@@ -334,6 +371,7 @@ def _make_inner(
     """
     inner = copy.copy(loader)
     own: dict[str, Any] = {"collate_fn": program.collate, "dataset": program, "_iterator": None}
+    own["pin_memory"] = False  # it is done when the pictures are made
     if stream is not None:
         own["dataset"] = stream
     else:
@@ -462,7 +500,7 @@ class _Parcels(Iterator[Parcel]):
 
     def __init__(self, inner: DataLoader[Any], seed: int | None, epoch: int, skipped: int):
         self._is_here, self._seed = not inner.num_workers, seed
-        self._left_to_skip, self._name = skipped, type(inner).__name__
+        self._left_to_skip, self._inner = skipped, inner
         with self._as_program(seed is not None):
             if seed is not None:
                 seed_shared(seed, "workers", epoch)
@@ -478,12 +516,7 @@ class _Parcels(Iterator[Parcel]):
     def __next__(self) -> Parcel:
         while (iterator := self._iterator) is not None:
             with self._as_program(self._is_here and self._seed is not None):
-                parcel: Parcel = next(iterator)
-            if not isinstance(parcel, Parcel):
-                raise ConfigError(
-                    f"{self._name} gives batches that it does not take from its own workers; pass "
-                    "on the DataLoader inside of it"
-                )
+                parcel = self._next(iterator)
             if not self._left_to_skip:
                 return parcel
             if parcel.count > self._left_to_skip:
@@ -493,6 +526,21 @@ class _Parcels(Iterator[Parcel]):
                 )
             self._left_to_skip -= parcel.count
         raise StopIteration
+
+    def _next(self, iterator: Iterator[Any]) -> Parcel:
+        wrong: BaseException | None = None
+        try:
+            parcel = next(iterator)
+            if isinstance(parcel, Parcel):
+                return parcel
+        except (TypeError, AttributeError) as error:
+            if type(self._inner).__iter__ is DataLoader.__iter__:
+                raise
+            wrong = error
+        raise ConfigError(
+            f"{type(self._inner).__name__} changes its batches, or takes them from elsewhere; pass "
+            "on a plain DataLoader, and change the batches of the lazy loader"
+        ) from wrong
 
     def close(self) -> None:
         self._iterator = None

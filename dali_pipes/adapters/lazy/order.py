@@ -285,7 +285,7 @@ def _alone(sampler: Any, seed: int | None, epoch: int) -> Any:
         return alone
     made = copy.copy(sampler)
     if hasattr(made, "generator") and seed is not None:
-        made.generator = torch.Generator().manual_seed(seed_of(seed, "order", epoch))
+        made.generator = torch.Generator("cpu").manual_seed(seed_of(seed, "order", epoch))
     return made
 
 

@@ -30,13 +30,7 @@ from PIL.PngImagePlugin import PngImageFile
 
 from dali_pipes.adapters.lazy.cells import check
 from dali_pipes.adapters.lazy.looks import looking
-from dali_pipes.adapters.lazy.recipes import (
-    NO_OPTIONS,
-    OPENERS,
-    STORES_RGB,
-    Recipe,
-    Source,
-)
+from dali_pipes.adapters.lazy.recipes import NO_OPTIONS, OPENERS, STORES_RGB, Recipe, Source
 from dali_pipes.adapters.lazy.state import PROCESS, STATE, pictures_wait
 from dali_pipes.adapters.lazy.steps.step import Method, Step, replace
 from dali_pipes.data.image_files.disagreements import stores_rgb
@@ -132,7 +126,7 @@ def fill(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
             picture.__dict__.pop("_lazy", None)
 
 
-def call_blank(picture: Any) -> None:
+def mark_blank(picture: Any) -> None:
     """Says that all pixels of a new picture have one color, until somebody looks for them."""
     if picture._mode in PLAIN and min(picture._size) > 0:
         picture.__dict__["_blank"] = True
@@ -163,8 +157,8 @@ def method(name: str, form: Call) -> Method:
             own = self.__dict__
             recipe = own.get("_lazy")
             # with `_im` it has pixels; without a recipe its header may have been read
-            waits = own["_im"] is None and (recipe is not None or _may_wait(self))
-            if not waits or own["_mode"] not in PLAIN or not pictures_wait():
+            waits = own.get("_im") is None and (recipe is not None or _may_wait(self))
+            if not waits or self._mode not in PLAIN or not pictures_wait():
                 return function(self, *args, **options)
             return _note(name, form, function, self, recipe, args, options)
 
@@ -251,7 +245,7 @@ def _load_later(picture: Any) -> Recipe | None:
     elif picture._close_exclusive_fp_after_loading:
         fp.close()
     picture.fp = None
-    picture.__dict__.update(_lazy=recipe, _form=(picture._size, picture._mode))
+    picture.__dict__.update(_form=(picture._size, picture._mode), _lazy=recipe)
     return recipe
 
 
@@ -524,7 +518,7 @@ def _rebuild(kind: Any, state: Any, size: Size, recipe: Recipe) -> Any:
     made = kind.__new__(kind)
     made.__setstate__(state)
     made._im, made._size = None, size
-    made.__dict__.update(_lazy=recipe, _form=(size, made._mode))
+    made.__dict__.update(_form=(size, made._mode), _lazy=recipe)
     return made
 
 

@@ -11,14 +11,13 @@ batch are made together.
 """
 
 import copy
-import dis
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
-from types import CodeType, FunctionType, MethodType
+from types import CodeType
 from typing import Any
 
 import torch
@@ -26,9 +25,10 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from dali_pipes.adapters.lazy.arrays import LazyArray
-from dali_pipes.adapters.lazy.compared import Checks, NotTheSame
+from dali_pipes.adapters.lazy.compared import SECONDS, Checks, NotTheSame
 from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
+from dali_pipes.adapters.lazy.memory import memory_of
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.patching import patch_for_good
 from dali_pipes.adapters.lazy.random_numbers import Numbers, States, own_numbers
@@ -146,7 +146,8 @@ class LazyProgram(Dataset[Any]):
             self._flags.share_memory_()  # type: ignore[no-untyped-call]
 
         self._stage = 0
-        self.told, self.checks = Told(), Checks(check)
+        roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
+        self.told, self.checks = Told(), Checks(check, loader.timeout / 4 or SECONDS, **roots)
         self.numbers: Numbers | None = None
         # of the batch that is being made
         self._ask: Ask | None = None
@@ -190,6 +191,7 @@ class LazyProgram(Dataset[Any]):
         """These samples, whose pictures wait; if that fails, their pictures do not."""
         numbers, self._ask = self.begin(), ask
         before = numbers.states() if self.seed is None else None
+        counts = numbers.counters.read()
         self._before = before[0] if before else None
         if self.seed is not None:
             self.key_of_collate = self.seed, "collate", ask.epoch, ask.first
@@ -207,6 +209,7 @@ class LazyProgram(Dataset[Any]):
         PROCESS.failed = None
         if before is not None:
             numbers.restore(before)
+        numbers.counters.restore(counts)
         with eager():
             made = self._true_samples(ask)
         self.give_up(f"sample {short(ask.indices)}", error)
@@ -441,36 +444,6 @@ def _named(make: Callable[[], Any], indices: list[Any]) -> Any:
         file = file_of(error)
         error.add_note(f"sample {short(indices)}" + (f", file {file}" if file else ""))
         raise
-
-
-def memory_of(function: Any) -> bytes | None:
-    """What a collate function keeps from call to call; None: it keeps something that cannot be
-    read here. In the training process it would be kept for all workers together.
-    """
-    if isinstance(function, partial):
-        return memory_of(function.func)
-    if isinstance(function, FunctionType):
-        return _NOTHING if _keeps_nothing(function) else None
-    owner = function.__self__ if isinstance(function, MethodType) else function
-    if isinstance(owner, Dataset):  # which may be big, and does not change in a worker as a rule
-        return _NOTHING
-    try:
-        return pickle.dumps(vars(owner))
-    except Exception:
-        return None
-
-
-_NOTHING = b""
-
-
-@lru_cache
-def _keeps_nothing(function: FunctionType) -> bool:
-    """Whether it sets no variables outside."""
-    outside = function.__code__.co_freevars
-    return not any(
-        step.opname == "STORE_GLOBAL" or (step.opname == "STORE_DEREF" and step.argval in outside)
-        for step in dis.get_instructions(function)
-    )
 
 
 # Errors of files

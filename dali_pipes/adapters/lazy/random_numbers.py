@@ -8,19 +8,20 @@ transforms. `Numbers` finds them, and seeds, reads and restores all of them toge
 import hashlib
 import random
 import sys
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-_MOST_NODES, _DEEPEST, _LONGEST = 5000, 8, 64  # of what is searched; longer lists hold data
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
-_NOTHING_INSIDE = (str, bytes, int, float, complex, type(None), torch.Tensor, np.ndarray)
+from dali_pipes.adapters.lazy.memory import Counters, reach
+
+# the generators that all code shares
+_SHARED_BY_ALL = {
+    id(each) for each in (random._inst, np.random.mtrand._rand, torch.default_generator)
+}
 
 
 class States(NamedTuple):
@@ -103,11 +104,13 @@ class Numbers:
 
     Attributes:
         own: each generator that was found, and the path to it, such as `dataset.rng`.
+        counters: other numbers that it keeps.
     """
 
     def __init__(self, is_seeded: bool, **roots: Any):
         found = find_generators(**roots)
         self.own = [each for each in found if not (is_seeded and each[2])]
+        self.counters = Counters(**roots)
 
     def seed(self, *key: Any) -> None:
         """Seeds all by a key, each in its own way."""
@@ -128,87 +131,20 @@ class Numbers:
 
 
 def find_generators(**roots: Any) -> list[FoundGenerator]:
-    """The generators that can be reached from some objects by attributes, short containers,
-    closures and the global names that their functions use.
-
-    Big data sets hold their data in long lists and in arrays, which are not looked into. Equal
-    objects give equal lists, also in another process.
+    """The generators that can be reached from some objects, by name. Equal objects give equal
+    lists, also in another process.
     """
-    found = []
-    known = {id(each) for each in (random._inst, np.random.mtrand._rand, torch.default_generator)}
-    queue = deque((value, name, 0, False) for name, value in roots.items())
-    while queue and len(known) < _MOST_NODES:
-        value, path, depth, inside = queue.popleft()
-        if id(value) in known or isinstance(value, _NOTHING_INSIDE):
-            continue
-        known.add(id(value))
-
-        if _is_generator(value):
-            found.append(FoundGenerator(value, path, inside))
-        elif depth < _DEEPEST:
-            inside = type(value).__module__.startswith("albumentations.")
-            queue.extend((each, path + step, depth + 1, inside) for step, each in _parts_of(value))
-    return found
+    return [
+        FoundGenerator(value, path, is_of_albumentations)
+        for value, path, is_of_albumentations in reach(roots)
+        if _is_generator(value) and id(value) not in _SHARED_BY_ALL
+    ]
 
 
 def _is_generator(value: Any) -> bool:
     if isinstance(value, random.Random):
         return not isinstance(value, random.SystemRandom)  # which has no state
     return isinstance(value, (np.random.Generator, np.random.RandomState, torch.Generator))
-
-
-def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """What can be reached from a value in one step, and how."""
-    if isinstance(value, dict):
-        if len(value) <= _LONGEST:
-            yield from ((f"[{key!r}]", each) for key, each in value.items())
-    elif isinstance(value, (list, tuple, set, deque)):
-        if len(value) <= _LONGEST:
-            yield from ((f"[{at}]", each) for at, each in enumerate(value))
-    elif isinstance(value, partial):
-        yield from (("", value.func), ("", value.args), ("", value.keywords))
-    elif isinstance(value, MethodType):
-        yield from (("", value.__self__), ("", value.__func__))
-    elif isinstance(value, FunctionType):
-        yield from _names_of(value)
-    elif isinstance(value, type):
-        if not _is_of_a_library(sys.modules.get(value.__module__)):
-            yield from ((f".{name}", each) for name, each in vars(value).items())
-    elif isinstance(value, property):
-        yield "", value.fget
-    elif not isinstance(value, (ModuleType, BuiltinFunctionType)):
-        yield from ((f".{name}", each) for name, each in getattr(value, "__dict__", {}).items())
-        yield from (("", kind) for kind in type(value).__mro__)
-
-
-def _names_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function's own code names: globals, also those of the program's other modules, and
-    variables of the functions around it.
-    """
-    if _is_of_a_library(sys.modules.get(function.__module__)):
-        return
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        if not isinstance(value, ModuleType):
-            yield f":{name}", value
-        elif not _is_of_a_library(value):
-            for inner in function.__code__.co_names:
-                yield f":{name}.{inner}", getattr(value, inner, None)
-
-    for cell in function.__closure__ or ():
-        try:
-            yield "", cell.cell_contents
-        except ValueError:  # it has no value yet
-            continue
-    yield "", function.__defaults__
-    yield "", getattr(function, "__wrapped__", None)
-
-
-def _is_of_a_library(module: ModuleType | None) -> bool:
-    file = getattr(module, "__file__", None)
-    if file is None:  # built-in modules have none, nor has a program that is typed in
-        return getattr(module, "__name__", "") not in ("__main__", "__mp_main__")
-    return any(part in file for part in _LIBRARIES) or file.startswith("<frozen")
 
 
 def _seed_one(generator: Any, seed: int) -> None:

@@ -68,7 +68,9 @@ class Source(NamedTuple):
         PROCESS.opened += 1
         found = os.fstat(descriptor)
         is_path = type(path) is str or isinstance(path, (bytes, os.PathLike))
-        if not is_path or not stat.S_ISREG(found.st_mode) or _is_young(found.st_mtime):
+        is_file = is_path and stat.S_ISREG(found.st_mode)
+        # one without a name has been removed since it was opened, or another one put in its place
+        if not is_file or not found.st_nlink or _is_young(found.st_mtime):
             data = os.pread(descriptor, found.st_size, 0)
             return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]), coding)
         is_whole = _is_end(os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0)))

@@ -31,7 +31,7 @@ from dali_pipes.adapters.lazy.cells import (
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import STATE, waits
 from dali_pipes.adapters.lazy.steps.step import replace
-from dali_pipes.adapters.lazy.steps.torch_ops import OPERATORS, Each, Join
+from dali_pipes.adapters.lazy.steps.torch_ops import OPERATORS, Each
 
 
 class LazyTensor(Waiting):
@@ -124,7 +124,7 @@ class LazyTensor(Waiting):
 
     def deepcopy(self, memo: dict[int, Any]) -> torch.Tensor:
         if self.waits:
-            made = new_tensors(self.copied_rows(), self.form, self.kind)
+            made = new_tensors(self.copied_rows(), self.form, True, self.kind)
         else:
             made = self.value().detach().clone().as_subclass(self.kind)
         return memo.setdefault(id(self._tensor()), made.requires_grad_(self.requires_grad))
@@ -216,14 +216,17 @@ def new_tensor(
 
 
 def new_tensors(
-    rows: list[Any], form: Form, kind: type[torch.Tensor] = torch.Tensor
+    rows: list[Any],
+    form: Form,
+    is_copy: bool = False,
+    kind: type[torch.Tensor] = torch.Tensor,
 ) -> torch.Tensor:
     """A tensor of many pictures, in new memory.
 
     Args:
-        rows: their recipes.
+        rows, is_copy: as of `Cell`.
     """
-    return wrap(LazyTensor(Cell(rows, form), form), kind)
+    return wrap(LazyTensor(Cell(rows, form, is_copy), form), kind)
 
 
 def _rebuild(
@@ -300,8 +303,9 @@ def _note(func: Any, args: Any, options: Any) -> Any:
         return [_see(lazy, view, look) for view, look in zip(done, looks, strict=True)]
     if done.in_place:
         return first if lazy.change(*done.step) else None
-    rows = lazy.rows_after(*done.step) if done.step else lazy.copied_rows()
-    return new_tensors(rows, looks[0].form)
+    if done.step is None:
+        return new_tensors(lazy.copied_rows(), looks[0].form, is_copy=True)
+    return new_tensors(lazy.rows_after(*done.step), looks[0].form)
 
 
 _COPY = torch.ops.aten.copy_.default
@@ -415,17 +419,27 @@ def _join(func: Any, tensors: Any, rest: Any, options: Any) -> Any:
 
     is_one = len({*map(id, tensors)}) == 1
     done = OPERATORS[func].form(lead, [each.shape for each in forms], is_one, *rest)  # type: ignore[misc]
-    if isinstance(done, Each):
-        form = _look(func([*map(_meta, forms)], *rest), ()).form
-        return new_tensors(waiting[0].rows_after(*done.step), form)  # type: ignore[misc]
-    if not isinstance(done, Join):
+    if done is None:
         return None
-    # PyTorch takes 20 µs for each of them; what it says of two is true of more like these
-    few = forms if len({*forms}) > 1 else forms[:2]
-    strides = func([*map(_meta, few)], *rest).stride()
-    form = Form(done.shape, dense(done.shape, strides), dtype, done.lead)
+    strides = dense(done.shape, _strides_joined(func, tuple({*forms}), *rest))
+    form = Form(done.shape, strides, dtype, done.lead)
+    if done.step is not None:
+        return new_tensors(waiting[0].rows_after(*done.step), form)
     parts = zip(tensors, lazies, strict=True)
-    return new_tensors([row for each, lazy in parts for row in _rows_of(each, lazy, lead)], form)
+    rows = [row for each, lazy in parts for row in _rows_of(each, lazy, lead)]
+    return new_tensors(rows, form, is_copy=True)
+
+
+@lru_cache(maxsize=256)
+def _strides_joined(func: Any, forms: tuple[Form, ...], *rest: Any) -> Ints:
+    """Strides of a result, of two pictures at most. Those that PyTorch says of tensors on the
+    device "meta" are others than those of its kernels (2.10).
+    """
+    parts = []
+    for shape, strides, dtype, lead in forms:
+        few = [min(size, 2) if dim in lead else size for dim, size in enumerate(shape)]
+        parts.append(torch.empty_strided(few, strides, dtype=dtype))
+    return func(parts if len(parts) > 1 else parts * 2, *rest).stride()
 
 
 def _rows_of(tensor: torch.Tensor, lazy: LazyTensor | None, lead: Ints) -> list[Any]:

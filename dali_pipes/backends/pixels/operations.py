@@ -119,6 +119,10 @@ def _apply(
             return _blur(images, slot.kernel_size, magnitudes)
         case "PillowColor" | "PillowContrast":
             return _enhance(images, op == "PillowContrast", 1 + magnitudes)
+        case "OpenCvColor":
+            return images if images.shape[1] == 1 else _blend_by_opencv(images, 1 + magnitudes)
+        case "OpenCvContrast":
+            return _contrast_by_opencv(images, 1 + magnitudes)
         case "PillowHue":
             # torchvision leaves an image of one channel as it is
             return images if images.shape[1] == 1 else turn_hue(images, magnitudes)
@@ -182,6 +186,34 @@ def _enhance(images: torch.Tensor, contrast: bool, shares: Magnitudes) -> torch.
     others = others.to(torch.float32)
     mixed = images.to(torch.float32).sub_(others).mul_(_each(shares, images.device)).add_(others)
     return mixed.clamp_(0, 255).to(torch.uint8)
+
+
+def _blend_by_opencv(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
+    """A share of each image and the rest of its gray, as OpenCV's `addWeighted` rounds them. Where
+    it multiplies and adds at once, one value in a hundred differs by one step.
+    """
+    mixed = images.to(torch.float32).mul_(_each(shares, images.device))
+    _add(mixed, _gray_by_opencv(images).to(torch.float32), _each(1 - shares, images.device))
+    return mixed.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def _contrast_by_opencv(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:
+    """albumentations' `adjust_contrast_torchvision`, which cuts to whole numbers."""
+    gray = _gray_by_opencv(images)
+    means = gray.sum((1, 2, 3), keepdim=True, dtype=torch.float64) / gray[0].numel()
+    rest = means.mul_(_each(1 - shares, images.device)).to(torch.float32)
+    mixed = images.to(torch.float32).mul_(_each(shares, images.device)).add_(rest)
+    return mixed.clamp_(0, 255).to(torch.uint8)
+
+
+def _gray_by_opencv(images: torch.Tensor) -> torch.Tensor:
+    """(N, 1, H, W) int32: OpenCV's COLOR_RGB2GRAY (modules/imgproc/src/color_rgb.simd.hpp)."""
+    pixels = images.to(torch.int32)
+    if images.shape[1] == 1:
+        return pixels
+    red, green, blue = pixels.chunk(3, dim=1)
+    total = (red * 9798).add_(green, alpha=19235).add_(blue, alpha=3735)
+    return total.add_(1 << 14).bitwise_right_shift_(15)
 
 
 def _sharpen(images: torch.Tensor, shares: Magnitudes) -> torch.Tensor:

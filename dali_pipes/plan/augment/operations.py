@@ -35,6 +35,8 @@ OPS = (
     "PillowHue",
     "Table",
     "HsvTable",
+    "OpenCvColor",
+    "OpenCvContrast",
 )
 MOVES = (*AFFINE, "ShiftX", "ShiftY")  # operations that `affine_matrices` describes
 TABLES = ("Table", "HsvTable")  # operations by `Augmentation.tables`; no policy draws them
@@ -109,7 +111,8 @@ class Augmentation:
     ops: Codes  # (N, K) indices into `OPS`
     # (N, K). Shear: a factor; translation: pixels, rounded towards zero; Rotate: degrees,
     # counter-clockwise; Brightness, Color, Contrast and Sharpness: what is added to a factor of 1;
-    # as those of PillowColor and PillowContrast, which take Pillow's gray and round as Pillow does;
+    # as those of PillowColor, PillowContrast, OpenCvColor and OpenCvContrast, with the gray and the
+    # rounding of Pillow, or of albumentations with OpenCV;
     # Posterize: bits that stay; Solarize: the threshold as a share of 255;
     # Hue, PillowHue: a share of the full circle; GaussianBlur: sigma in pixels;
     # ShiftX, ShiftY: pixels;

@@ -1,14 +1,18 @@
 """Samples that are made twice, the second time truly in a copy of the process."""
 
+import multiprocessing
 import os
 import random
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 import warnings
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,15 +98,13 @@ def test_a_difference_is_named():
 # Copies of the process
 
 
-def in_turn(tmp_path, *values):
+def in_turn(*values):
     """A function that makes one value after the other, also in copies of the process."""
-    file = tmp_path / "calls"
-    file.touch()
+    calls = torch.zeros(1, dtype=torch.int64).share_memory_()
 
     def make():
-        made = values[file.stat().st_size]
-        with file.open("a") as opened:
-            opened.write("1")
+        made = values[int(calls)]
+        calls.add_(1)
         if isinstance(made, Exception):
             raise made
         return made
@@ -159,36 +161,65 @@ def test_what_waits_is_compared_by_its_pixels(files):
     assert compare(make) == ""
 
 
-def test_what_is_random_by_itself_is_compared_by_types(tmp_path):
+def test_what_is_random_by_itself_is_compared_by_types():
     first, second, third = (np.full(3, value) for value in (1, 2, 3))
-    assert "of which this loader does not know" in compare(in_turn(tmp_path, first, second, third))
+    assert "of which this loader does not know" in compare(in_turn(first, second, third))
 
 
 @pytest.mark.parametrize("again", [np.zeros(3), np.ones(3)])
-def test_what_is_random_by_itself_may_differ_as_well(tmp_path, again):
+def test_what_is_random_by_itself_may_differ_as_well(again):
     with pytest.raises(NotTheSame, match=r"\(4,\)\) instead of"):
-        compare(in_turn(tmp_path, np.zeros(3), np.zeros(4), again))
+        compare(in_turn(np.zeros(3), np.zeros(4), again))
 
 
-def test_an_error_is_a_difference(tmp_path):
+def test_an_error_is_a_difference():
     error = KeyError("truly")
     with pytest.raises(NotTheSame, match="without waiting it is KeyError"):
-        compare(in_turn(tmp_path, error, 1, error))
+        compare(in_turn(error, 1, error))
 
 
-def test_an_error_of_what_waits_comes_here_as_well(tmp_path):
-    assert compare(in_turn(tmp_path, 1, KeyError("waiting"))) == ""
+def test_an_error_of_what_waits_comes_here_as_well():
+    assert compare(in_turn(1, KeyError("waiting"))) == ""
 
 
-def test_a_copy_that_hangs_or_crashes_says_nothing(monkeypatch):
-    monkeypatch.setattr(compared, "SECONDS", 0.5)
+def test_a_copy_that_hangs_or_crashes_says_nothing():
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
         # its thread is not there in a copy
         with pytest.raises(Unknown, match="did not end"):
-            compare(lambda: pool.submit(int).result())
+            compare(lambda: pool.submit(int).result(), limit=0.5)
     with pytest.raises(Unknown, match="crashed"):
         compare(lambda: os.kill(os.getpid(), 9))
+
+
+def test_a_copy_writes_no_files(tmp_path):
+    """Those that are there already; temporary ones it may."""
+    file = tmp_path / "file"
+    file.write_text("before")
+
+    def temporary():
+        with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile() as single:
+            single.write(b"1")
+            Path(folder, "inside").write_text("2")
+            return Path(folder, "inside").read_text()
+
+    assert compare(temporary) == ""
+    ways = [
+        lambda: file.write_text("after"),
+        lambda: file.open("a").write("after"),
+        lambda: os.open(file, os.O_RDWR | os.O_CREAT),
+        lambda: (tmp_path / "new").touch(),
+        file.unlink,
+        lambda: file.rename(tmp_path / "new"),
+        lambda: os.truncate(file, 0),
+    ]
+    for way in ways:
+        with pytest.raises(Unknown, match="writes files, which a copy must not"):
+            compare(way)
+    with pytest.raises(Unknown, match="starts another one"):
+        compare(lambda: subprocess.run(["touch", tmp_path / "new"], check=True))
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert file.read_text() == "before"
 
 
 # In a loader
@@ -292,6 +323,47 @@ def test_connections_are_not_shared_with_a_copy(files):
         _, heard = heard_of(loader)
     assert len(heard) == 1
     assert "network connections" in heard[0]
+
+
+class Counts(Pictures):
+    """Counts its samples for all processes."""
+
+    def __init__(self, files):
+        super().__init__(files)
+        self.count = multiprocessing.get_context("fork").Value("i")
+
+    def __getitem__(self, at):
+        self.count.value += 1
+        return super().__getitem__(at)[0], self.count.value
+
+
+class Writes(Pictures):
+    """Counts its samples in a file."""
+
+    count = None
+
+    def __getitem__(self, at):
+        with self.count.open("a") as file:
+            file.write("1")
+        return super().__getitem__(at)[0], self.count.stat().st_size
+
+
+@pytest.mark.parametrize("kind", [Counts, Writes])
+def test_what_is_outside_of_the_process_stays(files, tmp_path, kind):
+    def own(name):
+        data = kind(files)
+        if kind is Writes:
+            data.count = tmp_path / name
+        return loader_of(data, num_workers=1)
+
+    expected = batches_of(own("old"))
+    with LazyLoader(own("new")) as loader:
+        found, heard = heard_of(loader)
+        assert loader.waited == 20
+    assert_equal(found, expected)
+    told = {Counts: "other processes use dataset.count as well", Writes: "the program writes files"}
+    assert len(heard) == 1
+    assert told[kind] in heard[0]
 
 
 class Fresh(Pictures):

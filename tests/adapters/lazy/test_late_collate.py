@@ -8,13 +8,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from lazy_programs import Pictures, assert_equal, batches_of, loader_of
+from lazy_programs import Pictures, assert_equal, batches_of, loader_of, seed_globals
 from torch.utils.data import default_collate, get_worker_info
 from torchvision.transforms import functional as F
 from torchvision.transforms import v2
 
 import dali_pipes as dp
+from dali_pipes.adapters.lazy.finishing import draws_on_cpu
 from dali_pipes.adapters.lazy.loader import LazyLoader
+from dali_pipes.adapters.lazy.random_numbers import own_numbers
 
 CPU = dp.DaliConfig(device="cpu", num_threads=1)
 
@@ -112,7 +114,9 @@ def test_with_a_seed_any_number_of_workers_gives_the_same(files, collate):
 
 
 @pytest.mark.parametrize(
-    "collate", [Counting(), count_globally, draw_by_pixels], ids=["object", "global", "pixels"]
+    "collate",
+    [Counting(), count_globally, draw_by_pixels],
+    ids=["object", "global", "pixels"],
 )
 def test_what_cannot_run_elsewhere_runs_in_the_worker(files, collate):
     def own():
@@ -207,3 +211,27 @@ def test_the_first_batch_is_compared(files):
         found, heard = heard_of(loader)
     assert not heard
     assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda device: torch.randperm(7, device=device),
+        lambda device: torch.rand(3, device=device),
+        lambda device: torch.randn((2, 3), device=device),
+        lambda device: torch.randint(9, (4,), device=device),
+        lambda device: torch.normal(0.0, 1.0, (3,), device=device),
+    ],
+    ids=["randperm", "rand", "randn", "randint", "normal"],
+)
+def test_numbers_for_another_device_are_drawn_on_the_cpu(draw):
+    with own_numbers():
+        seed_globals()
+        expected = draw("cpu")
+        state = torch.get_rng_state()
+        seed_globals()
+        with draws_on_cpu():
+            made = draw("meta")
+        assert torch.equal(torch.get_rng_state(), state)
+    assert made.device.type == "meta"
+    assert (made.shape, made.dtype) == (expected.shape, expected.dtype)

@@ -346,9 +346,31 @@ def test_a_derived_loader_may_keep_its_iterator(files, workers):
     expected = [batch[1].tolist() for batch in own]
     with LazyLoader(own, check=False) as loader:
         assert len(loader) == 5
-        for _ in range(2):
+        with pytest.warns(UserWarning, match=r"Endless\.iterator has begun already"):
             assert [batch[1].tolist() for batch in loader] == expected
+        assert [batch[1].tolist() for batch in loader] == expected
         assert loader.waited == 40
+    with LazyLoader(own, check=False, seed=1) as loader:
+        batches = iter(loader)
+        assert [next(batches)[1].tolist(), next(batches)[1].tolist()] == expected[:2]
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        assert [batch[1].tolist() for batch in loader] == expected[2:]
+        assert [batch[1].tolist() for batch in loader] == expected
+
+
+class Changes(DataLoader):
+    def __iter__(self):
+        for images, *_ in super().__iter__():
+            yield images * 2
+
+
+def test_a_derived_loader_that_changes_batches_is_refused_by_name(files):
+    with (
+        LazyLoader(Changes(Pictures(files))) as loader,
+        pytest.raises(dp.ConfigError, match="Changes changes its batches"),
+    ):
+        list(loader)
 
 
 def test_timms_prefetch_loader_goes_on_as_it_did(files, tmp_path):

@@ -16,11 +16,12 @@ from lazy_programs import (
     assert_same_as_ever,
     batches_of,
     copied,
+    garble,
     loader_of,
     make_pictures,
+    truncate,
 )
 from PIL import Image
-from test_net import garble, truncate
 from torch.utils.data import IterableDataset
 from torchvision.transforms import functional as F
 

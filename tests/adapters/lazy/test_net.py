@@ -1,8 +1,6 @@
 """What fails while pictures wait is done once more with true ones; files that cannot be read."""
 
-import os
 import shutil
-import time
 import warnings
 from pathlib import Path
 
@@ -13,9 +11,12 @@ from lazy_programs import (
     assert_equal,
     batches_of,
     copied,
+    empty,
+    garble,
     loader_of,
     make_pictures,
     train_steps,
+    truncate,
 )
 from PIL import Image
 from torch.utils.data import Dataset
@@ -113,6 +114,31 @@ def test_an_error_of_what_waits_is_mended_and_said(files, workers, kind):
     assert len(heard) <= {"tensor": 2, "picture": 4}[kind] * max(workers, 1)
 
 
+class Counts(Dislikes):
+    """Its samples depend on how many there were."""
+
+    count = 0
+
+    def __init__(self, files):
+        super().__init__(files)
+        self.count = 0
+
+    def __getitem__(self, at):
+        self.count += 1
+        return *super().__getitem__(at), self.count
+
+
+def test_counts_of_the_program_go_on_as_they_would(files):
+    def own():
+        return loader_of(Counts(files), num_workers=1)
+
+    expected = batches_of(own())
+    with LazyLoader(own(), check=False) as loader:
+        found, heard = heard_of(loader)
+    assert heard
+    assert_equal(found, expected)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_error_that_the_program_swallows_is_mended(files, monkeypatch, workers):
     from dali_pipes.adapters.lazy import recipes
@@ -180,35 +206,6 @@ def test_kinds_are_given_up_for_one_loader_only(files):
 
 
 # Files
-
-
-def truncate(file):
-    with open(file, "r+b") as opened:
-        opened.truncate(Path(file).stat().st_size // 2)
-    age(file)
-
-
-def garble(file):
-    """A PNG whose pixels cannot be read, while it begins and ends as it should."""
-    with Image.open(file) as picture:
-        picture.save(file, "PNG")
-    with open(file, "r+b") as opened:
-        data = bytearray(opened.read())
-        middle = data.index(b"IDAT") + 40
-        data[middle : middle + 20] = bytes(20)
-        opened.seek(0)
-        opened.write(data)
-    age(file)
-
-
-def empty(file):
-    with open(file, "wb"):
-        pass
-    age(file)
-
-
-def age(file):
-    os.utime(file, (time.time() - 1000,) * 2)
 
 
 class Tolerant(Pictures):

@@ -214,6 +214,10 @@ STEPS = {
     "resize_wrong_box": lambda picture: picture.resize((33, 44), box=(3, 4, 4000, 45)),
     "resize_wrong_filter": lambda picture: picture.resize((33, 44), 77),
     "resize_nothing": lambda picture: picture.resize((0, 44)),
+    "resize_float": lambda picture: picture.resize((33.0, 44)),
+    "resize_float_filter": lambda picture: picture.resize((33, 44), 2.0),
+    "transpose_float": lambda picture: picture.transpose(1.0),
+    "affine_float": lambda picture: picture.transform((9.5, 9), 0, (1, 0, 0, 0, 1, 0)),
     "resize_words": lambda picture: picture.resize("ab"),
     **{f"transpose_{at}": lambda picture, at=at: picture.transpose(at) for at in range(7)},
     "transpose_wrong": lambda picture: picture.transpose(9),
@@ -644,11 +648,19 @@ def open_removed(files, folder):
     path = folder / "removed.jpg"
     path.write_bytes(Path(files["large.jpg"]).read_bytes())
     os.utime(path, (OLD, OLD))
-    with open(path, "rb") as file:
-        picture = Image.open(file)
-        made = picture.convert("RGB")
-        made = picture.convert("RGB") if not is_lazy(made) else made
-        return made, file.tell()
+    picture = Image.open(path)
+    path.unlink()
+    return picture.convert("RGB")
+
+
+def open_replaced(files, folder):
+    path = folder / "replaced.jpg"
+    path.write_bytes(Path(files["large.jpg"]).read_bytes())
+    os.utime(path, (OLD, OLD))
+    picture = Image.open(path)
+    (folder / "other.jpg").write_bytes(Path(files["other.jpg"]).read_bytes())
+    (folder / "other.jpg").replace(path)
+    return picture.convert("RGB")
 
 
 OPENED = {
@@ -657,6 +669,8 @@ OPENED = {
     "descriptor": open_descriptor,
     "raw": open_raw,
     "writing": open_for_writing,
+    "removed": open_removed,
+    "replaced": open_replaced,
     "remote": lambda files, folder: Image.open(Remote(files["large.jpg"])).convert("RGB"),
     "stream": lambda files, folder: Image.open(Stream(files["large.jpg"])).convert("RGB"),
     "bytes_path": lambda files, folder: Image.open(os.fsencode(files["large.jpg"])).convert("RGB"),

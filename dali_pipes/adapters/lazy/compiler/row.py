@@ -26,12 +26,18 @@ Numbers = tuple[float, ...]  # one for each channel
 # operations on each pixel by itself: they may be done before or after a crop
 _ONE_BY_ONE = frozenset(
     {
-        *("Brightness", "Color", "Hue", "PillowColor", "PillowHue"),
+        *("Brightness", "Color", "Hue", "PillowColor", "PillowHue", "OpenCvColor"),
         *("Posterize", "Solarize", "SolarizeAdd", "Invert", "Table", "HsvTable"),
     }
 )
-# operations to which red and blue are not the same, of tensors and of pictures
-_OF_COLORS = {"Color": "PillowColor", "Contrast": "PillowContrast", "Hue": "PillowHue"}
+# operations to which red and blue are not the same; and those of the libraries of pictures and of
+# arrays, which take another gray than that of tensors
+_OF_COLORS = ("Color", "Contrast", "Hue")
+_OF_LIBRARIES = {
+    "picture": {"Color": "PillowColor", "Contrast": "PillowContrast", "Hue": "PillowHue"},
+    "array": {"Color": "OpenCvColor", "Contrast": "OpenCvContrast"},
+    "tensor": {},
+}
 _FILTERS = ("nearest", "bilinear", "bicubic")
 _CLOSE = 1e-6  # by how much a number of a matrix may be off
 # Pillow's transpositions that swap rows and columns, as matrices of a warp: of height and width
@@ -246,8 +252,7 @@ class Row:
         """
         if self.is_bgr and op in _OF_COLORS:
             raise NoPlace(f"{op} of blue, green and red")
-        if self.form == "picture":
-            op = _OF_COLORS.get(op, op)
+        op = _OF_LIBRARIES[self.form].get(op, op)
         self._operate(op, magnitude, slot_of("nearest", kernel))
 
     def look_up(self, table: Any, hsv: bool = False) -> None:

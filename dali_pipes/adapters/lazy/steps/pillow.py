@@ -5,6 +5,7 @@ Each `form` returns None for what Pillow itself does by `copy()`, which waits to
 
 import copy
 from functools import partial, wraps
+from operator import index
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +20,8 @@ from dali_pipes.adapters.lazy.pictures import (
     PLAIN,
     Size,
     adopt,
-    call_blank,
     color_of_blank,
+    mark_blank,
     method,
     new_picture,
     recipe_of,
@@ -90,9 +91,8 @@ def plan_crop(row: Any, box: Any) -> None:
 def form_resize(
     picture: Image, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None
 ) -> Form | None:
-    width, height = map(int, size)
-    if resample is None:
-        resample = Resampling.BICUBIC
+    width, height = map(index, size)
+    resample = Resampling.BICUBIC if resample is None else index(resample)
     if resample not in _RESAMPLINGS or width < 1 or height < 1:
         return None
     if box is not None:
@@ -120,7 +120,7 @@ def plan_resize(
 
 
 def form_transpose(picture: Image, method: Any) -> Form | None:
-    method = int(method)
+    method = index(method)
     if not 0 <= method <= 6:
         return None
     size = picture._size
@@ -136,11 +136,12 @@ def form_transform(
     fill: Any = 1,
     fillcolor: Any = None,
 ) -> Form | None:
-    width, height = map(int, size)
+    width, height = map(index, size)
+    method, resample = index(method), index(resample)
     numbers = tuple(map(float, data[: _WARPS[method]]))
     if len(numbers) < _WARPS[method] or resample not in FILTERS or width < 1 or height < 1:
         return None
-    args = (width, height), int(method), numbers, int(resample), int(fill), frozen(fillcolor)
+    args = (width, height), method, numbers, resample, int(fill), frozen(fillcolor)
     return (width, height), picture.mode, True, args
 
 
@@ -190,7 +191,7 @@ def _new(original: Any, *args: Any, **options: Any) -> Any:
     """`Image.new`, into which a picture may be pasted."""
     made = original(*args, **options)
     if pictures_wait():
-        call_blank(made)
+        mark_blank(made)
     return made
 
 
@@ -333,11 +334,11 @@ class _Enhancing:
     def enhance(original: Any, self: Any, factor: Any) -> Any:
         own = vars(self)
         if "_lazy" in own and "degenerate" not in own and type(factor) in (int, float):
-            kind, recipe, size, mode, info, _ = own["_lazy"]
+            kind, before, size, mode, info, _ = own["_lazy"]
+            recipe = recipe_of(self.image)
             # the program may have changed the picture
-            recipe_now: Any = recipe_of(self.image)
-            if recipe_now is recipe:
-                return new_picture(recipe_now.then("enhance", kind, factor), size, mode, info)
+            if recipe is not None and recipe is before:
+                return new_picture(recipe.then("enhance", kind, factor), size, mode, info)
         return original(self, factor)
 
     @staticmethod

@@ -47,10 +47,12 @@ class Join(NamedTuple):
     Attributes:
         shape: of the result.
         lead: the dimensions of it that number pictures.
+        step: on the one picture that all parts are; None: they are others.
     """
 
     shape: Ints
-    lead: Ints
+    lead: Ints = ()
+    step: tuple[Any, ...] | None = None
 
 
 def _operator(
@@ -407,7 +409,7 @@ _operator("index.Tensor", _index, make_index, plan_index)
 # Joined memory
 
 
-def stack(lead: Ints, shapes: list[Ints], same: bool, dim: int = 0) -> Join | Each | None:
+def stack(lead: Ints, shapes: list[Ints], same: bool, dim: int = 0) -> Join | None:
     """
     Args:
         lead: the dimensions that number pictures in each part.
@@ -417,22 +419,23 @@ def stack(lead: Ints, shapes: list[Ints], same: bool, dim: int = 0) -> Join | Ea
     if any(shape != shapes[0] for shape in shapes):
         return None
     dim %= len(shapes[0]) + 1
-    if same and not lead and len(shapes[0]) == 2:
-        return Each(("stacked", len(shapes), dim))
     shape = (*shapes[0][:dim], len(shapes), *shapes[0][dim:])
+    if same and not lead and len(shapes[0]) == 2:
+        return Join(shape, step=("stacked", len(shapes), dim))
     return Join(shape, (dim, *(each + (each >= dim) for each in lead)))
 
 
-def concatenate(lead: Ints, shapes: list[Ints], same: bool, dim: int = 0) -> Join | Each | None:
+def concatenate(lead: Ints, shapes: list[Ints], same: bool, dim: int = 0) -> Join | None:
     """The same along a dimension that there is, by which pictures are numbered first."""
     dim %= len(shapes[0])
-    if same and not lead and shapes[0][dim] == 1:
-        return Each(("repeated", len(shapes), dim))
     rest = [(*shape[:dim], *shape[dim + 1 :]) for shape in shapes]
-    if lead[:1] != (dim,) or any(each != rest[0] for each in rest):
+    if any(each != rest[0] for each in rest):
         return None
     total = sum(shape[dim] for shape in shapes)
-    return Join((*shapes[0][:dim], total, *shapes[0][dim + 1 :]), lead)
+    shape = (*shapes[0][:dim], total, *shapes[0][dim + 1 :])
+    if same and not lead and shapes[0][dim] == 1:
+        return Join(shape, step=("repeated", len(shapes), dim))
+    return Join(shape, lead) if lead[:1] == (dim,) else None
 
 
 def make_stacked(gray: Any, count: int, dim: int) -> Any:
@@ -652,6 +655,14 @@ def plan_erase(row: Any, parts: dict[str, tuple[int, int]], value: Any) -> None:
     row.erase(top, left, bottom - top, right - left, value)
 
 
+def make_own(value: Any) -> Any:
+    """A copy, which may be changed."""
+    return value.clone() if isinstance(value, torch.Tensor) else value.copy("K")
+
+
 _operator("fill_.Scalar fill_.Tensor zero_.default", _fill)
 _operator("copy_.default", _copy)
-add(Step("through", make_through, plan=plan_through))
+add(
+    Step("through", make_through, plan=plan_through),
+    Step("own", make_own, plan=plan_nothing),
+)

@@ -415,9 +415,23 @@ def _in_place(owner: str, attribute: str, allows: Callable[..., bool], plan: Any
 
 
 def _allows_numbers(tensor: LazyTensor, mean: Any, std: Any) -> bool:
-    numbers = np.ravel(std).tolist() if lazy_of(std) is None else [0]
-    plain = all(isinstance(each, (int, float)) and each for each in numbers)
-    return plain and tensor.dtype.is_floating_point
+    """Whether both are one number for all channels, or one for each; else torchvision complains."""
+    if not tensor.dtype.is_floating_point:
+        return False
+    numbers = _plain_numbers(mean), _plain_numbers(std)
+    return 0 not in numbers[1] and all(len(each) in (1, tensor.sides[0]) for each in numbers)
+
+
+def _plain_numbers(value: Any) -> Any:
+    """A list or tuple of numbers; empty: it is none."""
+    if type(value) is not list and type(value) is not tuple:
+        if lazy_of(value) is not None or np.ndim(value) > 1:
+            return ()
+        value = np.ravel(value).tolist()
+    for each in value:
+        if type(each) is not float and not isinstance(each, (int, float)):
+            return ()
+    return value
 
 
 def plan_normalize(row: Any, mean: Any, std: Any) -> None:
