@@ -155,7 +155,7 @@ def _describe_folder(dataset: Any) -> list[str]:
     if f"{kind.__module__}.{kind.__name__}" != "torchvision.datasets.folder.ImageFolder":
         return []
     # here, since it needs much that a worker does not
-    from dali_pipes.adapters.from_torch.convert import transform_from_torch
+    from dali_pipes.adapters.transforms.convert import transform_from_torch
 
     try:
         transform_from_torch(dataset.transform)
