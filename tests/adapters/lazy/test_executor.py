@@ -241,13 +241,13 @@ def test_a_file_that_changes_while_it_is_made_fails(paths, start, tmp_path, monk
     copy.write_bytes(Path(paths[0]).read_bytes())
     os.utime(copy, (0, 0))
     executor = start()
-    wait_for = lines.Line.wait_for
+    wait_for = lines.BackendLine.wait_for
 
     def changing(self, part):
         wait_for(self, part)
         os.utime(copy, (1, 1))
 
-    monkeypatch.setattr(lines.Line, "wait_for", changing)
+    monkeypatch.setattr(lines.BackendLine, "wait_for", changing)
     (work,) = executor.run(works_of([str(copy), *paths[1:BATCH]]))
     assert isinstance(work.error, Changed)
 
