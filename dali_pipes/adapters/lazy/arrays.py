@@ -6,6 +6,7 @@ reads, on which NumPy itself finds out what a view of it looks like. Code of C t
 array gets one from `__array__`, or complains of its type, which the net (program.py) catches.
 """
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -220,8 +221,8 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         first = args[0] if args else None
         if function in _JOINS:
             noted = _join(function, first, *args[1:], **options)
-        elif type(first) is LazyArray:
-            noted = first._note(function, *args[1:], **options)
+        elif type(first) is LazyArray and function in FUNCTIONS:
+            noted = first._note(function, *_by_place(function, args, options)[1:])
         else:
             noted = None
         return _call(function, args, options, args) if noted is None else noted
@@ -266,8 +267,8 @@ def _look(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    *("iter", "contains", "bool", "int", "float", "complex", "index"),
-    *("repr", "str", "format", "buffer", "sizeof"),
+    *("iter", "contains", "bool", "int", "float", "complex", "index", "repr", "str", "format"),
+    *("buffer", "sizeof"),
 ):
     setattr(LazyArray, f"__{_name}__", _look(f"__{_name}__"))
 
@@ -293,6 +294,18 @@ def true_args(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(true_args, value))
     return {key: true_args(each) for key, each in value.items()} if type(value) is dict else value
+
+
+def _by_place(function: Any, args: Any, options: Any) -> Any:
+    """All arguments by their places."""
+    if not options:
+        return args
+    bound = _signature(function).bind(*args, **options)
+    bound.apply_defaults()
+    return bound.args
+
+
+_signature = lru_cache(inspect.signature)
 
 
 def _holds_lazy(value: Any) -> bool:

@@ -60,7 +60,7 @@ class LazyTensor(Waiting):
 
     @property
     def is_image(self) -> bool:
-        """Whether its last three dimensions are a picture, and those before number pictures."""
+        """Whether its last three dimensions are a picture, and the others number pictures."""
         return self.form.is_in_front and len(self.form.lead) + 3 == len(self.form.shape)
 
     def then(

@@ -20,6 +20,9 @@ BACKENDS = {
 }
 
 every_program = pytest.mark.parametrize("name", sorted(PROGRAMS))
+every_loader = pytest.mark.parametrize(
+    "name", sorted(name for name, program in PROGRAMS.items() if not program.wraps)
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,7 +45,7 @@ def test_program(name):
 
 
 @pytest.mark.slow
-@every_program
+@every_loader
 def test_every_program_with_workers(name):
     check(name, workers=2)
 

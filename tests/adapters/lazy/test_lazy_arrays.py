@@ -176,11 +176,12 @@ FUNCTIONS = [
     lambda x, draw: np.moveaxis(x, draw.randrange(x.ndim), draw.randrange(x.ndim)),
     lambda x, draw: np.swapaxes(x, 0, -1),
     lambda x, draw: x.T,
-    lambda x, draw: np.flip(x, draw.randrange(x.ndim)),
+    lambda x, draw: np.flip(x, axis=draw.randrange(x.ndim)),
     lambda x, draw: np.fliplr(x),
     lambda x, draw: np.flipud(x),
-    lambda x, draw: np.rot90(x, draw.randrange(4)),
-    lambda x, draw: np.expand_dims(x, draw.randrange(x.ndim + 1)) if x.ndim < 5 else x,
+    lambda x, draw: np.rot90(x, k=draw.randrange(4)),
+    lambda x, draw: np.rot90(x, axes=(-1, 0)),
+    lambda x, draw: np.expand_dims(x, axis=draw.randrange(x.ndim + 1)) if x.ndim < 5 else x,
     lambda x, draw: np.squeeze(x),
     lambda x, draw: x.reshape(1, *x.shape) if x.ndim < 5 else x,
     lambda x, draw: x.copy(),
@@ -359,6 +360,10 @@ ERRORS = {
     "axes": lambda: array().transpose(0, 1),
     "negative strides": lambda: torch.from_numpy(array()[:, ::-1]),
     "stack": lambda: np.stack([array(), array()[1:]]),
+    "a number that is too large": lambda: array() + 300,
+    "a number that is too small": lambda: array().__isub__(-1),
+    "a part that is set to too much": lambda: array().__setitem__(0, 300),
+    "a part that is set to others": lambda: array().__setitem__(0, [1, 2]),
 }
 
 

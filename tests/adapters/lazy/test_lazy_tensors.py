@@ -307,6 +307,7 @@ NOTED = {
     "mean and std": lambda: ((floats() - MEAN) / MEAN, (whole() / 255 - 0.5) / 0.25, 1 - floats()),
     "casts": lambda: (whole().float(), whole().half(), floats().to(torch.uint8), whole().long()),
     "casts with a device": lambda: (whole().to("cpu", torch.float32), floats().to("cpu")),
+    "comparisons": lambda: (whole() == 300, whole() > 9.5, whole().clamp(-1, 9), whole() != 0),
     "gray": lambda: (
         floats(mode="L").expand(3, -1, -1),
         floats(mode="L").repeat(3, 1, 1),
@@ -398,6 +399,8 @@ ERRORS = {
     "a stack": lambda: torch.stack([floats(), floats()[:, 1:]]),
     "a leaf in place": lambda: floats().requires_grad_().mul_(2),
     "parts": lambda: floats().split([1, 1]),
+    "a number that is too large": lambda: whole().__setitem__(0, 300),
+    "another kind of number": lambda: floats(mode="L").bool().sub(1),
 }
 
 

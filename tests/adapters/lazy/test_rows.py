@@ -6,6 +6,7 @@ and sizes, dtypes and strides exactly.
 
 import io
 import pickle
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from lazy_works import made_by, steps_apart, waits_for
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torchvision import transforms as T
+from torchvision import tv_tensors
 from torchvision.io import read_image
 from torchvision.transforms import v2
 
@@ -26,10 +28,12 @@ import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.compiler.places import NotePlaces
+from dali_pipes.adapters.lazy.compiler.row import _nearest_places
 from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.program import Packed, Parcel, Told
 from dali_pipes.adapters.lazy.state import eager
+from dali_pipes.adapters.lazy.steps.step import NoPlace
 
 WIDTH, HEIGHT, COUNT = 61, 47, 3
 BACKENDS = {
@@ -351,30 +355,64 @@ def test_numbers_that_are_drawn_for_each_picture_are_done_as_noted(pictures, exe
     assert made.left == {"from there on: too few pictures are like it": COUNT}
 
 
+SIZES = [(32, 30), (47, 61), (64, 96), (224, 224), (23, 180)]
+MASKS = {
+    "Pillow": lambda mask, size: np.array(mask.resize(size, Image.Resampling.NEAREST)),
+    "Pillow's parts": lambda mask, size: np.array(
+        mask.crop((3, 4, 50, 40)).transpose(0).resize(size, 0).crop((2, 3, 20, 19))
+    ),
+    "OpenCV": lambda mask, size: cv2.resize(np.array(mask), size, interpolation=0),
+    "torchvision": lambda mask, size: v2.functional.resize(
+        tv_tensors.Mask(T.functional.pil_to_tensor(mask)), size[::-1]
+    ),
+    "PyTorch, exactly": lambda mask, size: T.functional.resize(
+        T.functional.pil_to_tensor(mask), size[::-1], T.InterpolationMode.NEAREST_EXACT
+    ),
+    "whole numbers": lambda mask, size: torch.as_tensor(
+        np.array(mask.resize(size, 0)), dtype=torch.int64
+    ),
+    "not resized": lambda mask, size: np.array(mask.crop((3, 4, 50, 40)).transpose(2)),
+}
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_values_of_a_mask_are_exact(backend, tmp_path, executor):
+@pytest.mark.parametrize("library", MASKS)
+def test_values_of_a_mask_are_exact(library, backend, tmp_path, executor):
     paths = []
     for at in range(COUNT):
         values = np.random.default_rng(at).integers(0, 5, (HEIGHT, WIDTH), np.uint8)
         paths.append(str(tmp_path / f"{at}.png"))
         Image.fromarray(values).save(paths[-1])
 
-    def program(path):
-        mask = opened(path).crop((3, 4, 50, 40)).resize((32, 30), Image.Resampling.NEAREST)
-        return torch.as_tensor(np.array(mask.transpose(0)), dtype=torch.int64)
-
     made = executor(backend)
-    for one, other in zip(made_by(made, program, paths), map(program, paths), strict=True):
-        assert one.dtype == torch.int64 and torch.equal(one, other)
-    # a resize by another library may take another one of two pixels that are equally near
-    assert len(made.left) == 1 and "a mask" in next(iter(made.left))
+    for size in SIZES:
+        program = lambda path, size=size: MASKS[library](opened(path), size)  # noqa: E731
+        for one, other in zip(made_by(made, program, paths), map(program, paths), strict=True):
+            assert steps_apart(one, other).max() == 0
+    assert made.count == len(SIZES) * COUNT, made.left
 
-    without_resize = lambda path: np.array(opened(path).crop((3, 4, 50, 40)))  # noqa: E731
-    for one, other in zip(
-        made_by(made, without_resize, paths), map(without_resize, paths), strict=True
-    ):
-        assert np.array_equal(one, other)
-    assert made.left.total() == COUNT
+
+def test_nearest_pixels_are_those_of_the_library_or_have_no_place():
+    rng = np.random.default_rng(0)
+    found = 0
+    for size, out in rng.integers(1, 700, (400, 2)).tolist():
+        values = np.arange(size, dtype=np.float32)[None]
+        expected = {
+            "opencv": cv2.resize(values, (out, 1), interpolation=0)[0],
+            **{
+                kind: torch.nn.functional.interpolate(
+                    torch.from_numpy(values)[None], out, mode=kind
+                )[0, 0]
+                for kind in ("nearest", "nearest-exact")
+            },
+        }
+        for library, places in expected.items():
+            with suppress(NoPlace):
+                step, start = _nearest_places(size, out, library)
+                line = Image.fromarray(values).transform((out, 1), 0, (step, 0, start, 0, 1, 0))
+                assert np.array_equal(np.asarray(line)[0], np.asarray(places)), (size, out)
+                found += 1
+    assert found > 0.95 * 3 * 400
 
 
 def test_bits_palettes_and_inks_are_done_as_noted(tmp_path, executor):

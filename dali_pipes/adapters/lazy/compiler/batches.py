@@ -27,14 +27,6 @@ from dali_pipes.plan.whole.base import DrawnStep
 
 # of a backend: operations one after the other, and steps on whole images
 MOST_SLOTS, MOST_STEPS = 16, 8
-# the names of filters: Pillow's, and the plan's
-_FILTERS = {
-    "": "bilinear",
-    "nearest": "nearest-exact",
-    "bilinear": "bilinear",
-    "bicubic": "bicubic",
-}
-_UNUSED = ("affine", "nearest", (0, 0, 0), "constant")  # a step of a room that no row has
 
 
 class RowKind(NamedTuple):
@@ -233,7 +225,7 @@ def transform_of(kind: RowKind, room: Room) -> NotedTransform:
         )
     return NotedTransform(
         size=kind.shape,
-        interpolation=_FILTERS[kind.interpolation],
+        interpolation=kind.interpolation or "bilinear",
         antialias=kind.antialias,
         channels=kind.channels,
         memory_format="channels_last" if kind.axes == "HWC" else "contiguous",

@@ -38,7 +38,7 @@ _OF_LIBRARIES = {
     "array": {"Color": "OpenCvColor", "Contrast": "OpenCvContrast"},
     "tensor": {},
 }
-_FILTERS = ("nearest", "bilinear", "bicubic")
+_FILTERS = ("bilinear", "bicubic")
 _CLOSE = 1e-6  # by how much a number of a matrix may be off
 # Pillow's transpositions that swap rows and columns, as matrices of a warp: of height and width
 _TURNS: dict[int, Callable[[int, int], tuple[int, ...]]] = {
@@ -159,13 +159,13 @@ class Row:
         """Resizes as Pillow does; without `antialias` as OpenCV's INTER_LINEAR and INTER_CUBIC do.
 
         Args:
-            interpolation: "nearest" (Pillow's), "bilinear" or "bicubic".
+            interpolation: "bilinear" or "bicubic"; or "nearest", as Pillow's.
         """
+        if interpolation == "nearest" and antialias:
+            self.take_nearest(height, width, "pillow")
+            return
         if interpolation not in _FILTERS:
             raise NoPlace(f"a resize by {interpolation}")
-        if interpolation == "nearest" and self.channels == 1:
-            # a mask may have class numbers, and where two pixels are equally near libraries differ
-            raise NoPlace("a resize to the nearest pixels of one channel, as of a mask")
         if (height, width) == self.size:
             return
         if not antialias and interpolation != "bilinear":
@@ -176,6 +176,19 @@ class Row:
             self._put_into_steps()
         self.resized = self.size = (height, width)
         self.interpolation, self.antialias = interpolation, antialias
+
+    def take_nearest(self, height: int, width: int, library: str) -> None:
+        """Resizes by the nearest pixels, value for value: these may be the classes of a mask.
+
+        Args:
+            library: "pillow", "opencv" (INTER_NEAREST), or PyTorch's "nearest" or "nearest-exact".
+                Where two pixels are nearly equally near, each takes another one.
+        """
+        down = _nearest_places(self.size[0], height, library)
+        across = _nearest_places(self.size[1], width, library)
+        if (height, width) != self.size:
+            numbers = (across[0], 0, across[1], 0, down[0], down[1])
+            self.step("affine", "nearest", (height, width), numbers)
 
     def flip(self, axis: int) -> None:
         """Mirrors, 0: left to right, 1: top to bottom."""
@@ -468,6 +481,34 @@ def slot_of(interpolation: str = "nearest", kernel: int = 0, fill: Color = (0, 0
     # a blur needs a kernel, also where a backend tries all operations of its slots
     ops = OPS[1:] if kernel else tuple(op for op in OPS[1:] if op != "GaussianBlur")
     return Slot(ops, interpolation, kernel, fill)
+
+
+_NEARLY = 1e-6  # of a pixel: less than what is between two places of a resize
+
+
+@lru_cache(maxsize=1024)
+def _nearest_places(size: int, out: int, library: str) -> tuple[float, float]:
+    """The step and the start by which Pillow's affine warp takes the pixels that a library takes.
+
+    Raises:
+        NoPlace: it takes others, where a place lies on an edge of a pixel and numbers are rounded.
+    """
+    places, step = np.arange(out), size / out
+    if library == "pillow":
+        return step, 0.0  # its resize is that warp (src/_imaging.c, `_resize`)
+    if library == "opencv":  # modules/imgproc/src/resize.cpp, `resizeNN`
+        wanted = np.floor(places * (1 / (out / size)))
+    else:  # aten/src/ATen/native/UpSample.h, `nearest_neighbor_compute_source_index`
+        shift = np.float32(0.5 if library == "nearest-exact" else 0)
+        wanted = np.floor((places.astype(np.float32) + shift) * np.float32(size / out))
+
+    for nudge in (0.0, _NEARLY, -_NEARLY):
+        start = nudge if library == "nearest-exact" else nudge - step / 2
+        # as `ImagingScaleAffine` of src/libImaging/Geometry.c adds them up
+        each = np.add.accumulate(np.append(start + step * 0.5, np.full(out - 1, step)))
+        if np.array_equal(np.floor(each), wanted.clip(0, size - 1)):
+            return step, start
+    raise NoPlace(f"a resize to the nearest pixels from {size} to {out}, by {library}")
 
 
 def _color(fill: Any) -> Color:

@@ -30,11 +30,11 @@ FUNCTIONS: dict[Any, Step] = {}
 UFUNCS: dict[np.ufunc, str] = {}
 
 
-def _function(name: str, form: Any, make: Any = None, plan: Any = None, *others: Any) -> None:
-    """Adds a row of `np.NAME`, or of a method of that name."""
+def _function(name: str, form: Any, make: Any = None, plan: Any = None) -> None:
+    """Adds a row of `np.NAME` and of the method of that name."""
     step = Step(f"np.{name}", make or getattr(np, name), form, plan)
     add(step)
-    FUNCTIONS.update(dict.fromkeys([getattr(np, name, name), name, *others], step))
+    FUNCTIONS.update(dict.fromkeys([getattr(np, name, name), name], step))
 
 
 # Views
@@ -132,10 +132,11 @@ def _expand_dims(array: Any, axis: Any) -> CellView | None:
     return None if array.lead else CellView(step, each=step)
 
 
-def _reshape(array: Any, *shape: Any) -> CellView | None:
+def _reshape(array: Any, *shape: Any, order: str = "C", copy: Any = None) -> CellView | None:
     shape = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-    step = ("np.reshape", shape)
-    return None if array.lead or not all(map(_is_number, shape)) else CellView(step, each=step)
+    if array.lead or order != "C" or copy is not None or not all(map(_is_number, shape)):
+        return None
+    return CellView(("np.reshape", shape), each=("np.reshape", shape))
 
 
 def plan_index(row: Any, at: Any) -> None:
@@ -333,14 +334,12 @@ def _is_harmless(number: Any, divides: bool) -> bool:
 
 
 def result_of(ufunc: np.ufunc, array: Any, value: Any, turned: bool) -> np.ndarray | None:
-    """An array like the result, of which NumPy says on small ones what it is; None: it fails."""
+    """An array like the result. NumPy says on small ones what it is, and complains of numbers of
+    which it would; None: it cannot compute that.
+    """
     one = small(array.stand_in)
     if isinstance(value, np.ndarray):
         value = np.ones([min(size, 2) for size in value.shape], value.dtype)
-    elif isinstance(value, np.generic):
-        value = value.dtype.type(1)
-    else:
-        value = type(value)(1)
     try:
         made = ufunc(value, one) if turned else ufunc(one, value)
     except TypeError:
@@ -422,8 +421,7 @@ def _set(array: Any, at: Any, value: Any) -> Each | None:
     known = all(each is Ellipsis or isinstance(each, slice) or _is_number(each) for each in parts)
     if not plain or not known or array.lead or not array.stand_in.flags.writeable:
         return None
-    if np.size(value) > array.stand_in[at].size:
-        return None
+    np.empty_like(array.stand_in[at])[...] = value  # which complains of what does not fit
     return Each(("np.set", at, value), in_place=True)
 
 

@@ -12,7 +12,7 @@ from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, by
 from dali_pipes.adapters.lazy.steps.torchvision_decoders import read_header
 
 # OpenCV's numbers, which are part of its interface
-_LINEAR, _CUBIC, _INVERSE_MAP, _CONSTANT = 1, 2, 16, 0
+_NEAREST, _LINEAR, _CUBIC, _INVERSE_MAP, _CONSTANT = 0, 1, 2, 16, 0
 _BORDERS = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
 _IGNORE_ORIENTATION, _RGB = 128, 256
 _FLAGS = (-1, 0, 1, 128, 129, 256, 384)
@@ -104,9 +104,15 @@ def shape_resized(
 
 
 def plan_resize(row: Any, dsize: Any, fx: float = 0, fy: float = 0, interpolation: int = 1) -> None:
+    width, height = _size_of(row.size, dsize, fx, fy)
+    if not dsize and (width, height) != (row.size[1] * fx, row.size[0] * fy):
+        # OpenCV then takes pixels by the factors, not by the sizes
+        raise NoPlace("a resize by a factor to no whole number of pixels")
+    if interpolation == _NEAREST:
+        row.take_nearest(int(height), int(width), "opencv")
+        return
     if interpolation not in (_LINEAR, _CUBIC):
         raise NoPlace("OpenCV's other filters")
-    width, height = _size_of(row.size, dsize, fx, fy)
     kind = "bilinear" if interpolation == _LINEAR else "bicubic"
     row.resize(int(height), int(width), kind, antialias=False)
 

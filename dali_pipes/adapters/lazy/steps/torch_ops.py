@@ -472,15 +472,14 @@ _noted_as_another("cat.default", concatenate)
 
 
 def _arithmetic(name: str, func: Any, in_place: bool = False) -> Callable[..., Each | None]:
+    """The form of a row; `func` is the operator that gives new memory."""
+
     def form(tensor: Any, *args: Any, **options: Any) -> Each | None:
         args = tuple(_operand(tensor, each) for each in args)
         if options or any(each is _UNKNOWN for each in args):
             return None
-        plain = func
-        if in_place:
-            plain = _OUT_OF_PLACE[func]
-        dtype = _result_dtype(plain, tensor.dtype, len(tensor.shape), *map(_kind, args))
-        if dtype is None or (in_place and not torch.can_cast(dtype, tensor.dtype)):
+        dtype = _dtype_after(func, tensor.dtype, len(tensor.shape), args)
+        if in_place and not torch.can_cast(dtype, tensor.dtype):
             return None  # PyTorch complains
         return Each((name, *args), dtype, in_place=in_place)
 
@@ -488,7 +487,6 @@ def _arithmetic(name: str, func: Any, in_place: bool = False) -> Callable[..., E
 
 
 _UNKNOWN = object()
-_OUT_OF_PLACE: dict[Any, Any] = {}
 
 
 def _operand(tensor: Any, value: Any) -> Any:
@@ -513,26 +511,14 @@ def _operand(tensor: Any, value: Any) -> Any:
     return value.reshape([size for dim, size in enumerate(shape) if dim not in lead])
 
 
-def _kind(value: Any) -> Any:
-    """What the dtype of a result depends on."""
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.ndim
-    return None if value is None else type(value)
+def _dtype_after(func: Any, dtype: torch.dtype, ndim: int, args: Any) -> torch.dtype:
+    """The dtype of a result. PyTorch says it, of one number, and complains of what it would."""
+    return func(_one(dtype, max(ndim, 1)), *args).dtype
 
 
-@lru_cache(maxsize=512)
-def _result_dtype(func: Any, dtype: torch.dtype, ndim: int, *kinds: Any) -> torch.dtype | None:
-    """PyTorch says it, of one number; None: it cannot compute that."""
-    args = [
-        torch.ones((1,) * kind[1], dtype=kind[0], device="cpu")
-        if isinstance(kind, tuple)
-        else kind and kind(1)
-        for kind in kinds
-    ]
-    try:
-        return func(torch.ones((1,) * max(ndim, 1), dtype=dtype, device="cpu"), *args).dtype
-    except RuntimeError:
-        return None
+@lru_cache
+def _one(dtype: torch.dtype, ndim: int) -> torch.Tensor:
+    return torch.ones((1,) * ndim, dtype=dtype, device="cpu")
 
 
 def per_channel(row: Any, value: Any) -> Any:
@@ -546,9 +532,9 @@ def per_channel(row: Any, value: Any) -> Any:
     return numbers.ravel()
 
 
-def plan_arithmetic(row: Any, dtype: torch.dtype | None, name: str, other: Any) -> None:
+def plan_arithmetic(row: Any, dtype: torch.dtype, name: str, other: Any) -> None:
     """Each value becomes another one of this dtype, by a number or one for each channel."""
-    if dtype is None or not dtype.is_floating_point:
+    if not dtype.is_floating_point:
         raise NoPlace("arithmetic of whole numbers")
     if name == "div" and not np.all(other):
         raise NoPlace("a division by zero")
@@ -571,20 +557,19 @@ def _plan(name: str, func: Any, in_place: bool = False) -> Callable[..., None]:
     def plan(row: Any, other: Any) -> None:
         dtype = row.dtype
         if not in_place:
-            dtype = _result_dtype(func, row.dtype, len(row.axes), _kind(other))
+            dtype = _dtype_after(func, row.dtype, len(row.axes), (other,))
         plan_arithmetic(row, dtype, name, per_channel(row, other))
 
     return plan
 
 
 for _name in ("add", "sub", "mul", "div"):
-    _func, _in_place = getattr(_ATEN, _name).Tensor, getattr(_ATEN, f"{_name}_").Tensor
-    _OUT_OF_PLACE[_in_place] = _func
+    _func = getattr(_ATEN, _name).Tensor
     _operator(f"{_name}.Tensor", _arithmetic(f"torch.{_name}", _func), plan=_plan(_name, _func))
     _operator(
         f"{_name}_.Tensor",
-        _arithmetic(f"torch.{_name}_", _in_place, in_place=True),
-        plan=_plan(_name, _in_place, in_place=True),
+        _arithmetic(f"torch.{_name}_", _func, in_place=True),
+        plan=_plan(_name, _func, in_place=True),
     )
 _operator(
     "rsub.Scalar",
@@ -610,7 +595,8 @@ def _fill(tensor: Any, value: Any = 0) -> Each | None:
         if value.ndim or value.device.type != "cpu":
             return None
         value = value.item()
-    return Each(("torch.fill_", value), tensor.dtype, in_place=True)
+    torch.empty(1, dtype=tensor.dtype).fill_(value)  # which complains of what does not fit
+    return Each(("torch.fill_", value), in_place=True)
 
 
 def _copy(tensor: Any, source: Any, non_blocking: bool = False) -> Each | None:
@@ -621,7 +607,7 @@ def _copy(tensor: Any, source: Any, non_blocking: bool = False) -> Each | None:
     if math.prod(front) != 1 or not tensor.is_in_front or source.numel() > math.prod(sides):
         return None
     source = source.reshape(source.shape[len(front) :])
-    return Each(("torch.copy_", source), tensor.dtype, in_place=True)
+    return Each(("torch.copy_", source), in_place=True)
 
 
 def make_through(value: Any, path: Any, name: str, *args: Any, **options: Any) -> Any:

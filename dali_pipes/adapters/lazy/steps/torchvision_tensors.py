@@ -236,10 +236,13 @@ def plan_resize(
     row: Any, size: Any, interpolation: Any, antialias: Any, max_size: Any = None
 ) -> None:
     kind = _kind(interpolation)
-    if kind == "nearest" or not (antialias or kind == "nearest-exact"):
-        raise NoPlace("a resize of a tensor by its nearest pixels, or without antialiasing")
     height, width = _size_after(row.size, size, max_size)
-    row.resize(height, width, "nearest" if kind == "nearest-exact" else kind)
+    if kind in ("nearest", "nearest-exact"):
+        row.take_nearest(height, width, kind)
+        return
+    if not antialias:
+        raise NoPlace("a resize of a tensor without antialiasing")
+    row.resize(height, width, kind)
 
 
 def _sides(padding: Any = None, torch_padding: Any = None) -> tuple[int, int, int, int]:

@@ -1,9 +1,14 @@
 """Batches of all structures, collate functions, samplers; and how training loops use a loader."""
 
 import collections
+import copy
 import dataclasses
+import inspect
 import itertools
+import pickle
+import queue
 import random
+import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,9 +28,11 @@ from torch.utils.data import (
     Subset,
     TensorDataset,
     default_collate,
+    get_worker_info,
     random_split,
 )
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
+from torchvision import transforms as T
 
 from programs.pictures import FILES
 from programs.traps import COUNT, SIZE, Pairs, array, loader_trap, small, tensor, trap
@@ -622,3 +629,113 @@ class Moved(DataLoader):
 @loader_trap(epochs=2)
 def loader_with_an_iterator_of_its_own():
     return Moved(Pairs(lambda path, other: (tensor(path), array(other))), batch_size=3)
+
+
+def _in_a_thread(loader):
+    """A thread iterates, and the training process uses the same libraries meanwhile."""
+    made = queue.Queue(1)
+    thread = threading.Thread(target=lambda: [made.put(batch) for batch in [*loader, None]])
+    thread.start()
+    while (batch := made.get()) is not None:
+        p = small(FILES[0])
+        yield batch, F.to_tensor(p) * 2, np.array(p)[:9], type(p).__name__
+    thread.join()
+
+
+@loader_trap(loop=_in_a_thread)
+def loader_in_a_thread():
+    return DataLoader(Pairs(lambda path, other: (tensor(path), array(other))), batch_size=2)
+
+
+def _side_by_side(loaders):
+    for one, other in zip(*loaders, strict=False):
+        yield one, other
+        yield loaders[0].dataset[0]
+
+
+@loader_trap(loop=_side_by_side)
+def loaders_side_by_side():
+    dataset = Pairs(lambda path, other: (tensor(path), random.random()))
+    return [
+        DataLoader(dataset, 2, shuffle=True),
+        DataLoader(Subset(dataset, [3, 1, 2]), 1, num_workers=1),
+    ]
+
+
+def _with_libraries(loader):
+    """What the same libraries are in the training process, before, between and after."""
+    yield _libraries()
+    for batch in loader:
+        yield batch
+        yield _libraries()
+    yield copy.deepcopy(loader.dataset)[1], pickle.loads(pickle.dumps(loader.dataset))[2]
+    yield _libraries()
+
+
+def _libraries():
+    p, a = small(FILES[1]), array(FILES[2])
+    x = torch.jit.script(T.Normalize([0.5] * 3, [0.5] * 3))(
+        torch.from_numpy(a).permute(2, 0, 1) / 255
+    )
+    said = str(inspect.signature(F.pad)), F.to_tensor.__name__, len(inspect.getsource(F.resize))
+    same = pickle.loads(pickle.dumps(F.resize)) is F.resize
+    return (
+        F.resize(p, 9).tobytes(),
+        cv2.resize(a, (9, 9)),
+        x,
+        said,
+        same,
+        np.asarray(p).flags.owndata,
+    )
+
+
+@loader_trap(loop=_with_libraries)
+def libraries_in_the_training_process():
+    return DataLoader(Kept(None), batch_size=2)
+
+
+class Kept(Pairs):
+    kept = None
+
+    def __getitem__(self, at):
+        self.kept = self.kept or {}
+        return self.kept.setdefault(at, tensor(self.files[at]))
+
+
+@loader_trap
+def batches_in_any_order():
+    dataset = Pairs(lambda path, other: (tensor(path), get_worker_info().seed))
+    return DataLoader(dataset, batch_size=2, num_workers=1, in_order=False, timeout=60)
+
+
+class Hard(Sampler):
+    """Which samples come next is what the training has found hard."""
+
+    def __init__(self):
+        self.hard = 0
+
+    def __iter__(self):
+        for at in range(12):
+            yield (at + self.hard) % COUNT
+
+
+def _steered(loader):
+    for number, batch in enumerate(loader):
+        yield batch
+        loader.sampler.hard += number
+
+
+@loader_trap(loop=_steered)
+def sampler_that_the_training_steers():
+    return DataLoader(Pairs(lambda path, other: tensor(path)), 2, sampler=Hard(), num_workers=1)
+
+
+def _steered_data(loader):
+    for number, batch in enumerate(loader):
+        yield batch
+        loader.dataset.size = 9 + number
+
+
+@loader_trap(loop=_steered_data)
+def data_set_changes_within_an_epoch():
+    return DataLoader(Sized(None), batch_size=2)

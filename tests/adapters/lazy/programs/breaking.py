@@ -13,6 +13,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 # each registers its own
+import dali_pipes as dp
 import programs.batch_traps
 import programs.file_traps
 import programs.kind_traps
@@ -29,7 +30,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="traps with this in their names")
     parser.add_argument("--later", action="store_true", help="the trap is in one later sample")
     parser.add_argument("--no-check", action="store_true", help="no sample is made twice")
+    parser.add_argument("--config", choices=("noted", "torch", "dali"), default="noted")
     args = parser.parse_args()
+    config = {
+        "noted": lambda: None,
+        "torch": lambda: dp.TorchConfig(num_workers=0),
+        "dali": lambda: dp.DaliConfig(device="cpu", num_threads=1),
+    }[args.config]()
     counts = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         make_pictures(Path(folder))
@@ -37,7 +44,7 @@ def main() -> int:
             if args.only not in name or (args.later and not trap.item):
                 continue
             try:
-                outcome = judge(trap, args.later, check=not args.no_check)
+                outcome = judge(trap, args.later, check=not args.no_check, config=config)
             except AssertionError as error:
                 outcome = Outcome("none", str(error), 0)
             counts[outcome.kind] += 1

@@ -33,6 +33,7 @@ class Program:
         epochs: of a training program two, so that crops of the second are others.
         needs: modules that may be missing.
         quick: belongs to the fast tests.
+        wraps: it is no DataLoader, but has one, so that `from_torch` must say who makes pictures.
     """
 
     name: str
@@ -40,18 +41,21 @@ class Program:
     epochs: int
     needs: tuple[str, ...]
     quick: bool
+    wraps: bool
 
     @property
     def missing(self) -> list[str]:
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
-def program(kind: str, *needs: str, quick: bool = False) -> Callable[[Any], Any]:
+def program(
+    kind: str, *needs: str, quick: bool = False, wraps: bool = False
+) -> Callable[[Any], Any]:
     """Registers a function that makes a DataLoader, to "train" or to "eval"."""
 
     def register(make: Any) -> Any:
         epochs = {"train": 2, "eval": 1}[kind]
-        PROGRAMS[make.__name__] = Program(make.__name__, make, epochs, needs, quick)
+        PROGRAMS[make.__name__] = Program(make.__name__, make, epochs, needs, quick, wraps)
         return make
 
     return register

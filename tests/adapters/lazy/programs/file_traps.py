@@ -28,7 +28,8 @@ def copy_of(path, name=None):
     """A copy that was not written just now."""
     file = name or fresh(Path(path).suffix)
     shutil.copy(path, file)
-    return aged(file)
+    aged(file)
+    return file
 
 
 def broken(path, share=0.6):
@@ -492,3 +493,10 @@ def errors_of_a_file_name_its_sample(path, other):
         return F.to_tensor(small(broken(path, 0.001))), "", get_worker_info().id
     except OSError as error:
         return torch.zeros(3, SIZE, SIZE), type(error).__name__, get_worker_info().id
+
+
+@trap
+def names_that_are_no_text(path, other):
+    file = copy_of(path, Path(os.fsdecode(os.fsencode(fresh()) + b" \xff\n.png")))
+    p, q = small(os.fsencode(file)), small(file)
+    return F.to_tensor(p), F.to_tensor(q)

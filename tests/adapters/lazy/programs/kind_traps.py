@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import io
 import numbers
+import operator
 import re
 import struct
 import sys
@@ -338,3 +339,50 @@ def matplotlib_and_scipy(path, other):
         scipy.ndimage.zoom(array(path), (1, 2, 1)),
     )
     return matplotlib.image.pil_to_array(small(path)), blurred, zoomed, len(out.getvalue())
+
+
+@trap(collate_fn=list)
+def attributes_that_a_program_sets(path, other):
+    x, p = tensor(path), small(other)
+    x.label, p.label = "mine", "mine"
+    y, q = x * 2, p.copy()
+    said = hasattr(y, "label"), hasattr(q, "label"), x.label
+    return x, p, y, said
+
+
+@trap
+def methods_by_their_classes(path, other):
+    x, y = tensor(path), tensor(other)
+    made = [torch.Tensor.numpy(x), torch.Tensor.mul(y, 2), torch.Tensor.detach(x).numpy()]
+    made += [
+        operator.methodcaller("numpy")(tensor(path)),
+        torch.Tensor.__array__(y),
+        x.numpy(force=True),
+    ]
+    made += [torch.Tensor.tolist(x[0, :2]), float(y[0, 0, 0]), next(iter(y[0, 0])), 0.5 in y]
+    p = small(path)
+    made += [Image.Image.resize(p, (9, 9)).tobytes()[:9].hex(), np.ndarray.sum(array(path)).item()]
+    return made
+
+
+@trap
+def conversions_of_numpy(path, other):
+    a = array(path)
+    made = [
+        np.asanyarray(a),
+        np.require(a, np.float32, "C"),
+        np.atleast_3d(a),
+        np.array(a, ndmin=4),
+    ]
+    made += [
+        np.broadcast_to(a, (2, *a.shape)).copy(),
+        np.copy(a, order="F"),
+        np.einsum("hwc->chw", a),
+    ]
+    made += [np.array([each.sum() for each in np.nditer(a[:2, :2])]), np.asarray(a, copy=True)]
+    made += [
+        np.apply_along_axis(np.max, 2, a),
+        np.array(a, dtype=np.float64, order="F"),
+        np.unique(a)[:3],
+    ]
+    return made

@@ -363,7 +363,7 @@ def data_set_asks_who_it_is():
         def __getitem__(self, at):
             info = get_worker_info()
             same = info.dataset is self, type(info.dataset).__name__, info.id, info.num_workers
-            return tensor(self.files[at]), same, info.seed == torch.initial_seed()
+            return tensor(self.files[at]), same, info.seed, info.seed == torch.initial_seed()
 
     return DataLoader(Asking(None), batch_size=3, num_workers=2)
 

@@ -20,10 +20,11 @@ import numpy as np
 import PIL.Image
 import torch
 
-import dali_pipes as dp
+from dali_pipes.adapters.lazy.convert import from_torch
 from dali_pipes.adapters.lazy.loader import LazyLoader
 
 SECONDS = 100  # for one run
+LEAST = 8  # pixels of a side: smaller tensors are values
 SCALARS = (int, float, complex, str, bytes, bool, type(None), np.generic)
 CLOSED = (type, types.FunctionType, types.ModuleType, torch.dtype, torch.device)
 
@@ -94,7 +95,8 @@ def _prints(value: Any, path: str, known: dict[Any, str], kept: list[Any]) -> It
 
 def _tensor_prints(value: torch.Tensor, path: str, kind: str, *known: Any) -> Iterator[Print]:
     plain = value.detach().as_subclass(torch.Tensor)
-    said = str(value.dtype), tuple(value.shape), value.requires_grad, str(value.layout)
+    grad = value.requires_grad, value.is_leaf, type(value.grad_fn).__name__
+    said = str(value.dtype), tuple(value.shape), grad, str(value.layout)
     if value.is_nested or value.layout != torch.strided:
         parts = value.unbind() if value.is_nested else [value.to_dense()]
         yield path, kind, said, None
@@ -105,7 +107,8 @@ def _tensor_prints(value: torch.Tensor, path: str, kind: str, *known: Any) -> It
     memory = known[0].setdefault(("memory", plain.untyped_storage().data_ptr()), path)
     numbers = plain.contiguous().reshape(-1).view(torch.uint8) if plain.numel() else plain
     shares = memory if plain.numel() else ""
-    yield path, kind, (*said, plain.stride(), shares), _digest(numbers.numpy().tobytes())
+    strides = [step for step, side in zip(plain.stride(), plain.shape, strict=True) if side > 1]
+    yield path, kind, (*said, strides, shares), _digest(numbers.numpy().tobytes())
 
 
 def _array_prints(value: np.ndarray, path: str, kind: str, *known: Any) -> Iterator[Print]:
@@ -155,11 +158,16 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
+def tensors_of(batch: Any) -> dict[str, np.ndarray]:
+    """All tensors, arrays and pictures of a batch, by their places."""
+    return dict(_tensors(batch, ""))
+
+
 def _tensors(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
     if isinstance(value, torch.Tensor):
         yield path, value.detach().as_subclass(torch.Tensor).clone().numpy()
-    elif isinstance(value, np.ndarray):
-        yield path, value.copy()
+    elif isinstance(value, (np.ndarray, PIL.Image.Image)):
+        yield path, np.array(value)
     elif not isinstance(value, (*SCALARS, *CLOSED)):
         for name, part in _parts(value):
             if name is not None:
@@ -185,6 +193,43 @@ def find_difference(old: Run, new: Run) -> str:
 
 def _short(one: Print) -> str:
     return f"{one[0]} {one[1]} {str(one[2])[:120]}"
+
+
+def without_pixels(given: Run) -> Run:
+    """What must be equal whoever makes the pixels: structures, types, values, random numbers."""
+    batches = [[_without_digest(each) for each in batch] for batch in given.batches]
+    return Run(batches, given.error)
+
+
+def _without_digest(each: tuple[Any, ...]) -> tuple[Any, ...]:
+    path, kind, said, digest = each
+    if isinstance(said, tuple) and len(said) == 6 and _are_pixels(said[1]):  # of a tensor
+        return path, kind, said[:4], None
+    is_array = isinstance(said, tuple) and len(said) == 3 and isinstance(said[1], tuple)
+    return path, kind, said, None if is_array and _are_pixels(said[1]) else digest
+
+
+def _are_pixels(shape: Any) -> bool:
+    return len(shape) >= 2 and sorted(shape)[-2] >= LEAST
+
+
+def find_distance(old: Run, new: Run) -> tuple[float, float]:
+    """How far pixels are apart, in 255ths of their tensor's range: the mean of the worst tensor,
+    and the largest difference of all.
+    """
+    apart = list(_distances(old, new)) or [(0.0, 0.0)]
+    return max(mean for mean, _ in apart), max(most for _, most in apart)
+
+
+def _distances(old: Run, new: Run) -> Iterator[tuple[float, float]]:
+    for theirs, ours in zip(old.tensors, new.tensors, strict=True):
+        for path, one in theirs.items():
+            if not _are_pixels(one.shape) or not one.size:
+                continue
+            one, other = one.astype(float), ours[path].astype(float)
+            extent = 255.0 if theirs[path].dtype == np.uint8 else max(float(np.ptp(one)), 1e-9)
+            apart = np.abs(one - other) * (255 / extent)
+            yield float(apart.mean()), float(apart.max())
 
 
 # Running
@@ -227,7 +272,7 @@ def run(
                 found.batches.append([*print_all(batch), ("draws", "", drawn, None)])
                 kept.append(batch)
                 if keeps_tensors:
-                    found.tensors.append(dict(_tensors(batch, "")))
+                    found.tensors.append(tensors_of(batch))
             # nobody may use the memory of a batch again while the program has it
             for number, batch in enumerate(kept):
                 found.batches.append([(f"kept {number}", "", "", None), *print_all(batch)])
@@ -285,9 +330,11 @@ def lazily(loader: Any, config: Any = None, **options: Any) -> Any:
     """The loader with lazy pictures. Without a config they are made by the very functions that were
     noted, so that not a bit differs.
     """
-    if config is None and isinstance(loader, torch.utils.data.DataLoader):
-        return LazyLoader(loader, **options)
-    return dp.from_torch(loader, config, **options)
+    if isinstance(loader, list):
+        return [lazily(each, config, **options) for each in loader]
+    if isinstance(loader, torch.utils.data.DataLoader):
+        return LazyLoader(loader, config, **options)
+    return from_torch(loader, config, device="cpu", **options)
 
 
 def work(loader: Any, workers: int) -> Any:

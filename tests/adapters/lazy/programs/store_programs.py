@@ -258,13 +258,13 @@ def timm_with_a_policy_and_erasing():
     return _timm_loader(use_prefetcher=False, interpolation="bicubic", **policy)
 
 
-@program("train", "timm")
+@program("train", "timm", wraps=True)
 def timm_prefetcher():
     """Which normalizes and erases on the device."""
     return _timm_loader(use_prefetcher=True, re_prob=0.3, color_jitter=0.3, hflip=0.5)
 
 
-@program("train", "timm")
+@program("train", "timm", wraps=True)
 def timm_mixup_in_the_collate_function():
     from timm.data import FastCollateMixup
 
