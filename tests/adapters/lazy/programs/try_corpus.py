@@ -55,7 +55,8 @@ def main() -> int:
             bad += bool(found.difference) or found.mean > MEAN
             text = (
                 found.difference
-                or f"{'FAR' if found.mean > MEAN else 'equal'}, mean {found.mean:.2f}, most {found.most:.0f}"
+                or f"{'FAR' if found.mean > MEAN else 'equal'}, mean {found.mean:.2f}, "
+                f"most {found.most:.0f}"
             )
             said = "; ".join(
                 each for each in found.new.warnings if "DataLoader will create" not in each
