@@ -250,7 +250,8 @@ def test_every_operation_is_in_it(thumbnails, without_modes):
         transform=dp.TrainTransform(size=8, augment=[Every()]),
         batch_size=37,
     ) as one:
-        assert set(one.plan.batch(0, 0).augmentation.ops.ravel()) == set(CODE.values())
+        drawn = set(one.plan.batch(0, 0).augmentation.ops.ravel())
+        assert drawn == {CODE[op] for op in OPS if op not in TABLES}
     assert all(len(each) == 2 for each in without_modes.values())
 
 
