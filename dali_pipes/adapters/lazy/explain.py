@@ -163,6 +163,6 @@ def _describe_folder(dataset: Any) -> list[str]:
         return []
     return [
         "this folder's steps can all be read, so that no code has to run for a sample: "
-        f"dp.build_loader(dp.Manifest.open({str(dataset.root)!r}), config, "
-        "transform=dp.transform_from_torch(dataset.transform), batch_size=…)"
+        f"dp.build_loader(dp.Manifest.open({str(dataset.root)!r}), config, batch_size=…, "
+        "transform=…) with the transform dp.transform_from_torch(dataset.transform)"
     ]

@@ -595,7 +595,9 @@ def _fill(tensor: Any, value: Any = 0) -> Each | None:
         if value.ndim or value.device.type != "cpu":
             return None
         value = value.item()
-    torch.empty(1, dtype=tensor.dtype).fill_(value)  # which complains of what does not fit
+    torch.empty(1, dtype=tensor.dtype, device="cpu").fill_(
+        value
+    )  # which complains of what does not fit
     return Each(("torch.fill_", value), in_place=True)
 
 
