@@ -124,12 +124,7 @@ class Checks:
         self._most = self._limit = min(most, SECONDS)
         self.is_active, self._made, self._next = is_active, 0, 10
         self.is_new = True  # nothing was compared yet
-        self._connections: set[int] = set()
         self.count, self.seconds, self.said = 0, 0.0, list[str]()
-
-    def begin(self) -> None:
-        """In a worker, before the program does anything there."""
-        self._connections = find_connections()
 
     def go_on(self, made: int) -> None:
         """In the training process, before workers start: each of those before has made so many."""
@@ -159,9 +154,6 @@ class Checks:
         """
         self.is_new = False
         if not self.is_active or not any(map(waits, ("picture", "tensor", "array"))):
-            return
-        if find_connections() - self._connections:
-            self._end("the program has network connections, which a copy would disturb")
             return
         if path := find_shared(**self._roots):
             self._end(f"other processes use {path} as well, which a copy would change")
@@ -296,6 +288,7 @@ def _say(answer: int, make: Callable[[], Any], has_gpu: bool) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    is_connected = _cut_connections(nowhere)
     # threads of OpenMP and OpenCV do not come along, and would be waited for
     torch.set_num_threads(1)
     if "cv2" in sys.modules:
@@ -312,9 +305,12 @@ def _say(answer: int, make: Callable[[], Any], has_gpu: bool) -> None:
     try:
         end(list(prints(make())))
     except Exception as error:
-        # it may have tried to use the GPU
-        gpu = Unknown("a copy of a process that uses a GPU cannot use it")
-        end(gpu if has_gpu else type(error).__name__)
+        # it may have tried to use what a copy cannot
+        if has_gpu:
+            end(Unknown("a copy of a process that uses a GPU cannot use it"))
+        if is_connected:
+            end(Unknown("a copy cannot use the network connections of the program"))
+        end(type(error).__name__)
 
 
 class _Watch:
@@ -375,12 +371,16 @@ def _positions() -> Iterator[tuple[int, int]]:
                 yield descriptor, os.lseek(descriptor, 0, os.SEEK_CUR)
 
 
-def find_connections() -> set[int]:
-    """The network connections of this process, by inode. A copy that used one would disturb it."""
-    found = set()
-    for descriptor, about in _descriptors():
-        if stat.S_ISSOCK(about.st_mode):
-            with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-                if connection.family in (socket.AF_INET, socket.AF_INET6):
-                    found.add(about.st_ino)
+def _cut_connections(nowhere: int) -> bool:
+    """Has this process's network connections lead nowhere, since a copy that used one would disturb
+    the process itself. Returns whether there are any.
+    """
+    found = False
+    for descriptor, about in list(_descriptors()):
+        if not stat.S_ISSOCK(about.st_mode):
+            continue
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+            if connection.family in (socket.AF_INET, socket.AF_INET6):
+                os.dup2(nowhere, descriptor)
+                found = True
     return found

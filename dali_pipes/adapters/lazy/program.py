@@ -164,7 +164,6 @@ class LazyProgram(Dataset[Any]):
         PROCESS.waits = True
         patch_for_good()
         vars(get_worker_info())["dataset"] = self.dataset  # which the program may change here
-        self.checks.begin()
         if self._init_fn:
             self._init_fn(worker)
 

@@ -1,5 +1,6 @@
 """Samples that are made twice, the second time truly in a copy of the process."""
 
+import itertools
 import multiprocessing
 import os
 import random
@@ -308,21 +309,47 @@ def test_threads_of_a_worker_are_coped_with(files, monkeypatch):
 
 
 class Connects(Pictures):
-    """Keeps a connection open."""
+    """Keeps a connection to a server that answers each byte by the number of bytes so far.
+
+    Args:
+        uses: whether samples need it.
+    """
+
+    def __init__(self, files, uses):
+        super().__init__(files)
+        self.uses, self.server = uses, socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.serve, daemon=True).start()
+        self.connection = socket.create_connection(self.server.getsockname())
+
+    def serve(self):
+        connection, _ = self.server.accept()
+        with connection:
+            for count in itertools.count(1):
+                if not connection.recv(1):
+                    return
+                connection.send(bytes([count]))
 
     def __getitem__(self, at):
-        if not hasattr(self, "connection"):
-            self.server = socket.create_server(("127.0.0.1", 0))
-            self.connection = socket.create_connection(self.server.getsockname())
-        return super().__getitem__(at)
+        sample = super().__getitem__(at)
+        if not self.uses:
+            return sample
+        self.connection.send(b"?")
+        return sample, self.connection.recv(1)[0]
+
+    def close(self):
+        self.connection.close()
+        self.server.close()
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_connections_are_not_shared_with_a_copy(files):
-    with LazyLoader(loader_of(Connects(files), num_workers=1)) as loader:
-        _, heard = heard_of(loader)
-    assert len(heard) == 1
-    assert "network connections" in heard[0]
+@pytest.mark.parametrize("uses", [False, True])
+def test_connections_are_not_shared_with_a_copy(files, uses):
+    dataset = Connects(files, uses)
+    with LazyLoader(loader_of(dataset, batch_size=None)) as loader:
+        found, heard = heard_of(loader)
+    dataset.close()
+    assert ["network connections" in each for each in heard] == [True] * uses
+    if uses:
+        assert [sample[-1] for sample in found] == list(range(1, len(found) + 1))
 
 
 class Counts(Pictures):
