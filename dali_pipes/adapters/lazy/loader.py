@@ -104,8 +104,7 @@ class LazyLoader(RefusesAttributes):
         outer: Any = None,
     ):
         self._outer = loader if outer is None else outer
-        if seed is not None:
-            loader = _without_repeats(loader)
+        loader = _without_iterator(loader, seed)
         self._loader, self._seed, self._change = loader, seed, change
         self._config, self._device = config, device or torch.device("cpu")
         substitutes = on_bad_sample == "substitute"
@@ -129,12 +128,6 @@ class LazyLoader(RefusesAttributes):
 
         self._executor = Executor(config, self._device, self.batch_size or 1, self._ahead)
         self._account = Account()
-        for name, value in vars(loader).items():
-            if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
-                self._account.say(
-                    f"{type(loader).__name__}.{name} has begun already; the iterator in its place "
-                    "has drawn other random numbers"
-                )
         self._finisher = BatchFinisher(
             self._program, self._executor, self._account, device, check, loader.pin_memory
         )
@@ -340,21 +333,32 @@ def _close(executor: Executor, inner: DataLoader[Any], process: int) -> None:
         inner._iterator = None
 
 
-def _without_repeats(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """The loader itself; or a plain one that has the same batches, if it is of a class with an
-    iterator of its own, such as timm's MultiEpochsDataLoader, whose sampler begins again and again.
-    A resume could not begin such a one in the middle.
+def _without_iterator(loader: DataLoader[Any], seed: int | None) -> DataLoader[Any]:
+    """The loader itself; or a plain one that has the same batches, if it is of a class that keeps
+    an iterator of its own, such as timm's MultiEpochsDataLoader and Ultralytics'
+    InfiniteDataLoader, whose sampler begins again and again. A resume could not begin such a one in
+    the middle.
+
+    Raises:
+        ConfigError: it has begun such an iterator already, and no seed says what that draws.
     """
-    if type(loader).__iter__ is DataLoader.__iter__:
+    begun = [
+        name
+        for name, value in vars(loader).items()
+        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator"
+    ]
+    if begun and seed is None:
+        raise ConfigError(
+            f"{type(loader).__name__}.{begun[0]} has begun already, and an iterator in its place "
+            "would draw other random numbers; give from_torch a seed="
+        )
+    if seed is None or type(loader).__iter__ is DataLoader.__iter__:
         return loader
     made = copy.copy(loader)
     plain: dict[str, Any] = {"_iterator": None, "persistent_workers": made.num_workers > 0}
     if isinstance(inner := getattr(loader.batch_sampler, "sampler", None), BatchSampler):
         plain["batch_sampler"] = inner
-    for name, value in vars(loader).items():
-        if isinstance(value, _BaseDataLoaderIter):
-            plain[name] = None
-    vars(made).update(plain)
+    vars(made).update(plain | dict.fromkeys(begun))
     made.__class__ = DataLoader
     return made
 
@@ -383,10 +387,6 @@ def _make_inner(
         own["in_order"] = True
     vars(inner).update(own)
 
-    # a class may keep an iterator of its own, such as Ultralytics' InfiniteDataLoader
-    for name, value in vars(loader).items():
-        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
-            vars(inner)[name] = DataLoader.__iter__(inner)
     return inner
 
 
@@ -555,7 +555,7 @@ class _EpochSampler:
     """The program's sampler, whose `set_epoch` also chooses the loader's epoch."""
 
     def __init__(self, loader: LazyLoader, own: Any):
-        self._loader, self._own = weakref.ref(loader), own
+        vars(self).update(_loader=weakref.ref(loader), _own=own)
 
     # programs ask isinstance(loader.sampler, DistributedSampler)
     @property  # type: ignore[misc]
@@ -575,6 +575,9 @@ class _EpochSampler:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._own, name, value)
 
     def __len__(self) -> int:
         return len(self._own)

@@ -201,7 +201,13 @@ def lazy_of(value: Any) -> LazyTensor | None:
 def waiting_tensor(value: Any) -> LazyTensor | None:
     """The same of one that still waits, where tensors may wait: a step of it may be noted."""
     lazy = lazy_of(value)
-    return lazy if lazy is not None and lazy.waits and waits("tensor") else None
+    may_be_noted = lazy is not None and lazy.waits and waits("tensor") and not _has_gradient(value)
+    return lazy if may_be_noted else None
+
+
+def _has_gradient(tensor: torch.Tensor) -> bool:
+    """Whether PyTorch keeps what is done to it, which it can of true tensors only."""
+    return tensor.requires_grad and torch.is_grad_enabled()
 
 
 def new_tensor(
@@ -284,7 +290,7 @@ def _note(func: Any, args: Any, options: Any) -> Any:
     if isinstance(first, (list, tuple)):
         return _join(func, first, rest, options)
     lazy = lazy_of(first)
-    if lazy is None or not lazy.waits:
+    if lazy is None or not lazy.waits or _has_gradient(first):
         return None
     # the end of `x[1:] *= 2`: what was changed is put where it is
     if func is _COPY and (source := lazy_of(rest[0])) and source.sees_as(lazy):
@@ -408,6 +414,8 @@ def _join(func: Any, tensors: Any, rest: Any, options: Any) -> Any:
     waiting = [lazy for lazy in lazies if lazy is not None and lazy.waits]
     others = [each for each, lazy in zip(tensors, lazies, strict=True) if lazy is None]
     if not waiting or options or any(each.device.type != "cpu" for each in others):
+        return None
+    if any(map(_has_gradient, tensors)):
         return None
     _, _, dtype, lead = waiting[0].form
     forms = [

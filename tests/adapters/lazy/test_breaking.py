@@ -29,6 +29,7 @@ LOUD = {
     "cache_of_opened_pictures_whose_files_go": "nobody has their bytes any more",
     "loader_changes_between_epochs": "a lazy loader has no settings",
     "two_iterators_at_once": "a lazy loader delivers one epoch at a time",
+    "loader_of_a_class_of_the_program": "what its iterator has drawn cannot be drawn again",
     "loader_with_an_iterator_of_its_own": "its class decides what a batch is",
 }
 # found by comparing the first samples only

@@ -396,10 +396,13 @@ def plan_dtype(row: Any, dtype: torch.dtype, scale: bool = True) -> None:
         row.scale_by(1 / 255)
 
 
-def _in_place(owner: str, attribute: str, allows: Callable[..., bool], plan: Any) -> Step:
+def _in_place(
+    owner: str, attribute: str, changes: int, allows: Callable[..., bool], plan: Any
+) -> Step:
     """A row of a function that changes the tensor itself with `inplace`.
 
     Args:
+        changes: how often it does, as PyTorch counts.
         allows: (what waits, arguments).
     """
     name = _name(owner, attribute)
@@ -412,7 +415,10 @@ def _in_place(owner: str, attribute: str, allows: Callable[..., bool], plan: Any
             return function(image, *args, inplace=inplace)
         if not inplace:
             return lazy.then(lazy.sides, lazy.dtype, name, *args)
-        return image if lazy.change(name, *args) else function(image, *args, inplace=True)
+        if not lazy.change(name, *args):
+            return function(image, *args, inplace=True)
+        torch.autograd.graph.increment_version([image] * changes)
+        return image
 
     return Step(name, None, None, plan, owner, attribute, note)
 
@@ -449,8 +455,8 @@ def _allows_rectangle(tensor: LazyTensor, i: int, j: int, h: int, w: int, v: Any
 add(
     _row(_V1, "convert_image_dtype", form_dtype, plan_dtype),
     _row(_MISC, "to_dtype_image", form_dtype, plan_dtype),
-    _in_place(_V1, "normalize", _allows_numbers, plan_normalize),
-    _in_place(_MISC, "normalize_image", _allows_numbers, plan_normalize),
-    _in_place(_V1, "erase", _allows_rectangle, lambda row, *args: row.erase(*args)),
-    _in_place(_AUGMENT, "erase_image", _allows_rectangle, lambda row, *args: row.erase(*args)),
+    _in_place(_V1, "normalize", 2, _allows_numbers, plan_normalize),
+    _in_place(_MISC, "normalize_image", 2, _allows_numbers, plan_normalize),
+    _in_place(_V1, "erase", 1, _allows_rectangle, lambda row, *args: row.erase(*args)),
+    _in_place(_AUGMENT, "erase_image", 1, _allows_rectangle, lambda row, *args: row.erase(*args)),
 )
