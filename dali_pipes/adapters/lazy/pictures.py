@@ -259,7 +259,7 @@ def _source(picture: Any, fp: Any) -> Source:
     if picture.decoderconfig:
         draft = picture._size, picture._mode, picture.tile[0].args, picture.decoderconfig
     options = picture.format, PIL.ImageFile.LOAD_TRUNCATED_IMAGES, draft
-    coding = _coding(picture) if type(picture) is JpegImageFile else ""
+    coding = coding_of(picture) if type(picture) is JpegImageFile else ""
 
     kind = type(fp)
     raw = fp.raw if kind is io.BufferedReader else fp
@@ -276,7 +276,7 @@ def _source(picture: Any, fp: Any) -> Source:
     return Source.of_bytes("pillow", data, *options, coding=coding)
 
 
-def _coding(picture: Any) -> str:
+def coding_of(picture: Any) -> str:
     """How a JPEG is coded, as of `Source`; it is the same of nearly all pictures."""
     info = picture.info
     transform = "jfif" in info or info.get("adobe_transform")

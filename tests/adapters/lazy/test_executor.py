@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -219,6 +220,22 @@ def test_a_truncated_file_fails_as_with_the_programs_decoder(paths, start, tmp_p
         read_image(everything[5])
     assert str(works[1].error) == str(true.value)
     assert executor.left == {"files that do not end as a JPEG or a PNG": 1}
+
+
+@pytest.mark.parametrize(
+    "read", [Image.open, cv2.imread, read_image], ids=lambda read: read.__name__
+)
+def test_colors_that_nvjpeg_gets_wrong_are_kept_from_it(read, paths, start, tmp_path):
+    path = str(tmp_path / "stores_rgb.jpg")
+    Image.open(paths[0]).save(path, keep_rgb=True)
+    program = lambda path: np.array(read(path)) if read is Image.open else read(path)  # noqa: E731
+
+    executor = start()
+    executor._decodes_on_gpu = True
+    (work,) = executor.run(works_of([path, *paths[1:BATCH]], program))
+    assert_like(values_of(work), [path, *paths[1:BATCH]], program)
+    why = "nvJPEG takes its red, green and blue for other colors"
+    assert executor.left[why] == 1
 
 
 @pytest.mark.parametrize("backend", ["dali", None])

@@ -69,14 +69,15 @@ def read_header(opener: str, value: Any, *options: Any) -> tuple[Recipe, int] | 
         data = np.asarray(value).tobytes()
         if (header := header_of(BytesIO(data))) is None:
             return None
-        source = Source.of_bytes(opener, data, *options)
+        source = Source.of_bytes(opener, data, *options, coding=header.coding)
         return Recipe(source, header.size, header.mode), header.turn
 
     if not isinstance(value, (str, os.PathLike)):
         return None
     with suppress(OSError, ValueError), open(value, "rb") as file:
         if (header := header_of(file)) is not None:
-            source = Source.of_file(opener, value, file.fileno(), *options)
+            coding = header.coding
+            source = Source.of_file(opener, value, file.fileno(), *options, coding=coding)
             return Recipe(source, header.size, header.mode), header.turn
     return None
 
