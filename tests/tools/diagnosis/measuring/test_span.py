@@ -113,6 +113,7 @@ def test_at_most_so_many_images():
     )
 
 
+@pytest.mark.alone
 def test_computing_is_not_waiting():
     found = drive(measure_span(endless(), len, 0.3, 3, lambda: False), lambda batch: compute(0.02))
     assert (
