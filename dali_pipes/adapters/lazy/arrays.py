@@ -23,24 +23,24 @@ from dali_pipes.adapters.lazy.cells import (
     Ints,
     Waiting,
     dense,
-    outside,
+    rows_of,
     strides_of,
 )
 from dali_pipes.adapters.lazy.looks import blame
 from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import STATE, waits
+from dali_pipes.adapters.lazy.steps.common import concatenate, index, permute, stack
 from dali_pipes.adapters.lazy.steps.numpy_ops import (
-    FUNCTIONS,
     UFUNCS,
     new_stand_in,
     operand,
+    parts_of,
     result_of,
     small,
     torch_dtype,
 )
 from dali_pipes.adapters.lazy.steps.step import STEPS, replace
-from dali_pipes.adapters.lazy.steps.torch_ops import Each, concatenate, stack
 from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, wrap
 
 
@@ -112,82 +112,76 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         """
         return new_arrays(self.rows_after(name, *args, **options), stand_in, self.lead)
 
-    def see(self, view: CellView) -> "LazyArray | None":
-        """The same memory; None: the result is a copy, or has no pictures any more."""
-        name, *args = view.step
-        seen = STEPS[name].make(self.stand_in, *args)
-        if seen is self.stand_in:  # as of squeeze() where there is nothing to squeeze
-            return self
-        if not isinstance(seen, np.ndarray) or seen.base is None or seen.ndim - len(view.lead) < 2:
-            return None
-        made = LazyArray(self.cell, seen, view.lead, (*self.path, view))
-        made._base = self if self._base is None else self._base
-        return made
-
     @property
     def base(self) -> Any:
         """The array whose memory it looks into."""
         owns_memory = self.waits and self.stand_in.flags.writeable
         return self._base if self._base is not None or owns_memory else self.true().base
 
-    def _note(self, function: Any, *args: Any, **options: Any) -> Any:
-        """What the program gets of a function of the table, or a method; None: it is not noted."""
-        step = FUNCTIONS.get(function)
-        if step is None or not self.may_be_noted or any(map(_is_lazy, (*args, *options.values()))):
-            return None
-        found = step.form(self, *args, **options)  # type: ignore[misc]
-        if isinstance(found, CellView):
-            return self.see(found)
-        if not isinstance(found, Each):
-            return None
-        if found.in_place:
-            return self if self.change(*found.step) else None  # type: ignore[misc]
-        return self.then(found.like, *found.step)  # type: ignore[misc]
-
-    def _do(self, name: str, *args: Any, **options: Any) -> Any:
-        """A method of the table."""
-        noted = self._note(name, *args, **options)
-        if noted is not None:
-            return noted
+    def _truly(self, name: str, *args: Any, **options: Any) -> Any:
         return _call(getattr(self.true(), name), args, options, (self,))
 
     # views and copies
 
     def __getitem__(self, at: Any) -> Any:
-        noted = self._note("index", at)
-        return self.true()[true_args(at)] if noted is None else noted
+        seen = self._see_part(at)
+        return self.true()[true_args(at)] if seen is None else seen
+
+    def _see_part(self, at: Any) -> "LazyArray | None":
+        parts = parts_of(at, self.ndim) if self.may_be_noted else None
+        return None if parts is None else self._see(index(self, parts))
+
+    def _see(self, view: CellView | None) -> "LazyArray | None":
+        """The same memory; None: that has no pictures any more."""
+        if view is None:
+            return None
+        name, *args = view.step
+        seen = STEPS[name].make(self.stand_in, *args)
+        made = LazyArray(self.cell, seen, view.lead, (*self.path, view))
+        made._base = self if self._base is None else self._base
+        return made
 
     def __setitem__(self, at: Any, value: Any) -> None:
         # in a dry run its values are not known anyway
-        if self._note("set", at, value) is None and not (STATE.is_dry and self.waits):
+        if not self._set(at, value) and not (STATE.is_dry and self.waits):
             self.true()[true_args(at)] = true_args(value)
 
+    def _set(self, at: Any, value: Any) -> bool:
+        """Notes that a part gets a value; False: it cannot be noted."""
+        kind = type(value)
+        many = kind in (list, tuple) and all(type(each) in (int, float) for each in value)
+        is_array = kind is np.ndarray and value.dtype.kind in "biuf"
+        if not many and not is_array and not isinstance(value, (bool, int, float, np.number)):
+            return False
+        part = self._see_part(at) if self.stand_in.flags.writeable else None
+        if part is None:
+            return False
+        np.empty_like(part.stand_in)[...] = value  # which complains of what does not fit
+        return part.change("set", value)
+
     def transpose(self, *axes: Any) -> Any:
-        return self._do("transpose", *axes)
+        self.stand_in.transpose(*axes)  # which complains of wrong ones
+        if not self.may_be_noted:
+            return self.true().transpose(*axes)
+        order = axes[0] if len(axes) == 1 else axes
+        return self._see(permute(self, order or range(self.ndim)[::-1]))
 
-    @property
-    def T(self) -> Any:
-        return self._do("transpose")
-
-    def swapaxes(self, axis1: int, axis2: int) -> Any:
-        return self._do("swapaxes", axis1, axis2)
-
-    def squeeze(self, axis: Any = None) -> Any:
-        return self._do("squeeze", axis)
-
-    def reshape(self, *shape: Any, **options: Any) -> Any:
-        return self._do("reshape", *shape, **options)
-
-    def repeat(self, repeats: Any, axis: Any = None) -> Any:
-        return self._do("repeat", repeats, axis)
+    T = property(transpose)
 
     def copy(self, order: str = "C") -> Any:
-        return self._do("copy", order)
+        if not self.may_be_noted or order not in ("C", "K", "A", "F"):
+            return self.true().copy(order)  # type: ignore[arg-type]
+        like = np.empty_like(self.stand_in, order=order)  # type: ignore[call-overload]
+        return self.then(like, "np.copy", order)
 
     def astype(self, dtype: Any, *args: Any, copy: bool = True, **options: Any) -> Any:
-        if not copy and not args and not options and np.dtype(dtype) == self.dtype:
+        plain = not args and not options and np.dtype(dtype).kind in "biuf"
+        if plain and not copy and np.dtype(dtype) == self.dtype:
             return self
-        return self._do("astype", dtype, *args, copy=copy, **options)
+        if not plain or not self.may_be_noted:
+            return self._truly("astype", dtype, *args, copy=copy, **options)
+        dtype = np.dtype(dtype)
+        return self.then(np.empty_like(self.stand_in, dtype), "np.astype", dtype)
 
     # NumPy's protocols
 
@@ -221,8 +215,8 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         first = args[0] if args else None
         if function in _JOINS:
             noted = _join(function, first, *args[1:], **options)
-        elif type(first) is LazyArray and function in FUNCTIONS:
-            noted = first._note(function, *_by_place(function, args, options)[1:])
+        elif type(first) is LazyArray and first.may_be_noted and function in _FUNCTIONS:
+            return _FUNCTIONS[function](*args, **options)
         else:
             noted = None
         return _call(function, args, options, args) if noted is None else noted
@@ -294,18 +288,6 @@ def true_args(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(true_args, value))
     return {key: true_args(each) for key, each in value.items()} if type(value) is dict else value
-
-
-def _by_place(function: Any, args: Any, options: Any) -> Any:
-    """All arguments by their places."""
-    if not options:
-        return args
-    bound = _signature(function).bind(*args, **options)
-    bound.apply_defaults()
-    return bound.args
-
-
-_signature = lru_cache(inspect.signature)
 
 
 def _holds_lazy(value: Any) -> bool:
@@ -400,20 +382,50 @@ def _join(function: Any, arrays: Any, axis: int = 0, is_copy: bool = False, **op
     stand_in = new_stand_in(found.shape, dense(found.shape, order), dtype)
     if found.step is not None:
         return first.then(stand_in, *found.step)
-    rows = [row for each in arrays for row in _rows_of(each, lead)]
+    rows = [
+        row
+        for each in arrays
+        for row in rows_of(each, each if type(each) is LazyArray else None, lead)
+    ]
     return new_arrays(rows, stand_in, found.lead, is_copy=True)
 
 
-def _rows_of(array: Any, lead: Ints) -> list[Any]:
-    """The pictures of any array, which whoever gets them may change."""
-    if type(array) is LazyArray and array.waits:
-        return array.copied_rows()
-    true = true_args(array)
-    in_order = true.transpose(*lead, *outside(lead, range(true.ndim))).copy()
-    return list(in_order.reshape(-1, *outside(lead, true.shape)))
-
-
 _JOINS = {np.stack: stack, np.concatenate: concatenate}
+
+
+# Functions that NumPy makes of views
+
+
+def _rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+    one, other = (dim % m.ndim for dim in axes)
+    if one == other:
+        return np.rot90(m.true(), k, axes)  # which complains
+    order = list(range(m.ndim))
+    order[one], order[other] = other, one
+    if k % 4 in (2, 3):
+        m = np.flip(m, one)
+    if k % 4 in (1, 2):
+        m = np.flip(m, other)
+    return m.transpose(order) if k % 2 else m[:]
+
+
+def _expand_dims(a: LazyArray, axis: Any) -> Any:
+    if not isinstance(axis, int):
+        return np.expand_dims(a.true(), axis)
+    at: list[Any] = [slice(None)] * a.ndim
+    at.insert(range(a.ndim + 1)[axis], None)
+    return a[tuple(at)]
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    # NumPy's own Python code for these calls methods
+    **{each: inspect.unwrap(each) for each in (np.transpose, np.moveaxis, np.flip)},
+    np.fliplr: lambda m: m[:, ::-1],
+    np.flipud: lambda m: m[::-1],
+    np.rot90: _rot90,
+    np.expand_dims: _expand_dims,
+    np.copy: lambda a, order="K", subok=False: a.copy(order),
+}
 
 
 # Between arrays, pictures and tensors: what the libraries' own functions become
@@ -462,7 +474,7 @@ def contiguous(original: Callable[..., Any], value: Any, *args: Any, **options: 
     """`np.ascontiguousarray`, and albumentations' function for it."""
     if type(value) is not LazyArray or args or options or not value.may_be_noted:
         return _call(original, (value, *args), options, (value,))
-    return value if value.stand_in.flags.c_contiguous else value._do("ascontiguousarray")
+    return value if value.stand_in.flags.c_contiguous else value.copy()
 
 
 def _as_tensor(

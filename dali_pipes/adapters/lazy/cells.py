@@ -100,7 +100,7 @@ class Cell:
                 self.fill(self.join(rows))
             else:
                 value = _lie(rows[0], self.form.strides)
-                self.fill(_copy(value) if self.is_copy and not _is_alone(value) else value)
+                self.fill(copied(value) if self.is_copy and not _is_alone(value) else value)
         return self.made
 
     def fill(self, value: Any) -> None:
@@ -115,7 +115,7 @@ class Cell:
         dims = (*lead, *outside(lead, range(len(shape))))
         whole = pictures.reshape([shape[dim] for dim in dims])
         if not self.form.is_in_front:
-            whole = _moved(whole, [dims.index(dim) for dim in range(len(dims))])
+            whole = moved(whole, [dims.index(dim) for dim in range(len(dims))])
         return _lie(whole, strides)
 
 
@@ -129,7 +129,8 @@ def _rebuild(recipes: list[Recipe | None], made: Any, form: Form, is_copy: bool)
     return Cell([next(rest) if row is None else row for row in recipes], form, is_copy)
 
 
-def _moved(value: Any, order: list[int]) -> Any:
+def moved(value: Any, order: Any) -> Any:
+    """Its dimensions in another order."""
     return value.permute(order) if isinstance(value, torch.Tensor) else value.transpose(order)
 
 
@@ -246,7 +247,7 @@ class Waiting:
 
     def copied_rows(self) -> list[Any]:
         """The same, which whoever gets them may change."""
-        return [row if isinstance(row, Recipe) else _copy(row) for row in self.rows]
+        return [row if isinstance(row, Recipe) else copied(row) for row in self.rows]
 
     def rows_after(self, name: str, *args: Any, **options: Any) -> list[Any]:
         """Its pictures after one step more."""
@@ -297,7 +298,19 @@ class Waiting:
         return self._value
 
 
-def _copy(made: Any) -> Any:
+def rows_of(value: Any, lazy: Waiting | None, lead: Ints) -> list[Any]:
+    """The pictures of any tensor or array, which whoever gets them may change."""
+    if lazy is not None and lazy.waits:
+        return lazy.copied_rows()
+    true = value if lazy is None else lazy.value()
+    if isinstance(true, torch.Tensor):
+        true = true.detach().as_subclass(torch.Tensor)
+    in_order = copied(moved(true, (*lead, *outside(lead, range(true.ndim)))))
+    return list(in_order.reshape(-1, *outside(lead, true.shape)))
+
+
+def copied(made: Any) -> Any:
+    """A copy, which may be changed."""
     return made.clone() if isinstance(made, torch.Tensor) else made.copy("K")
 
 

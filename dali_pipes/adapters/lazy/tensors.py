@@ -26,12 +26,13 @@ from dali_pipes.adapters.lazy.cells import (
     Waiting,
     contiguous,
     dense,
-    outside,
+    rows_of,
 )
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import STATE, waits
+from dali_pipes.adapters.lazy.steps.common import Each
 from dali_pipes.adapters.lazy.steps.step import replace
-from dali_pipes.adapters.lazy.steps.torch_ops import OPERATORS, Each
+from dali_pipes.adapters.lazy.steps.torch_ops import OPERATORS
 
 
 class LazyTensor(Waiting):
@@ -353,7 +354,7 @@ def _find(func: Any, form: Form, args: list[Any], options: Any) -> Any:
 
 
 def _find_now(func: Any, form: Form, *args: Any, **options: Any) -> Any:
-    done = OPERATORS[func].form(form, *args, **options)  # type: ignore[misc]
+    done = OPERATORS[func](form, *args, **options)
     if done is None:
         return None
     if isinstance(done, Each) and (done.in_place or done.like is not None):
@@ -426,7 +427,7 @@ def _join(func: Any, tensors: Any, rest: Any, options: Any) -> Any:
         return None
 
     is_one = len({*map(id, tensors)}) == 1
-    done = OPERATORS[func].form(lead, [each.shape for each in forms], is_one, *rest)  # type: ignore[misc]
+    done = OPERATORS[func](lead, [each.shape for each in forms], is_one, *rest)
     if done is None:
         return None
     strides = dense(done.shape, _strides_joined(func, tuple({*forms}), *rest))
@@ -434,7 +435,7 @@ def _join(func: Any, tensors: Any, rest: Any, options: Any) -> Any:
     if done.step is not None:
         return new_tensors(waiting[0].rows_after(*done.step), form)
     parts = zip(tensors, lazies, strict=True)
-    rows = [row for each, lazy in parts for row in _rows_of(each, lazy, lead)]
+    rows = [row for each, lazy in parts for row in rows_of(each, lazy, lead)]
     return new_tensors(rows, form, is_copy=True)
 
 
@@ -448,15 +449,6 @@ def _strides_joined(func: Any, forms: tuple[Form, ...], *rest: Any) -> Ints:
         few = [min(size, 2) if dim in lead else size for dim, size in enumerate(shape)]
         parts.append(torch.empty_strided(few, strides, dtype=dtype))
     return func(parts if len(parts) > 1 else parts * 2, *rest).stride()
-
-
-def _rows_of(tensor: torch.Tensor, lazy: LazyTensor | None, lead: Ints) -> list[Any]:
-    """The pictures of any tensor, which whoever gets them may change."""
-    if lazy is not None and lazy.waits:
-        return lazy.copied_rows()
-    true = (tensor if lazy is None else lazy.value()).detach().as_subclass(torch.Tensor)
-    in_order = true.permute(*lead, *outside(lead, range(true.ndim))).clone()
-    return list(in_order.reshape(-1, *outside(lead, true.shape)))
 
 
 # Where PyTorch's own Python code reads memory

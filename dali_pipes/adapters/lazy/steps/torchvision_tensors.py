@@ -16,8 +16,8 @@ from torchvision.transforms import _functional_tensor as v1
 from torchvision.transforms.v2.functional import _geometry as v2
 
 from dali_pipes.adapters.lazy.cells import dense
+from dali_pipes.adapters.lazy.steps.common import plan_repeated
 from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, by_name
-from dali_pipes.adapters.lazy.steps.torch_ops import plan_repeated
 from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, waiting_tensor
 
 _V1 = "torchvision.transforms._functional_tensor"
