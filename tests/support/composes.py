@@ -1,6 +1,4 @@
-"""Transforms as people write them. EVALUATION, TRAINING, AS_THEY_ARE and REFUSED map a name to a
-maker.
-"""
+"""Transforms as people write them. EVALUATION, TRAINING and REFUSED map a name to a maker."""
 
 from collections.abc import Callable
 from functools import partial
@@ -275,8 +273,8 @@ class GaussianBlur:
         self.sigma = self.kernel_size = (3, 3)
 
 
-# steps that a plan doesn't have, and what runs as it is
-AS_THEY_ARE: dict[str, tuple[Callable, str]] = {
+# with the beginning of what is named
+REFUSED: dict[str, tuple[Callable, str]] = {
     "timm's AugMix": (partial(timm_train, auto_augment="augmix-m5"), "AugMixAugment"),
     "Lambda": (lambda: tensor_end(v1.CenterCrop(224), v1.Lambda(lambda image: image)), "Lambda"),
     "AugMix": (lambda: torchvision_train(v1.AugMix()), "AugMix"),
@@ -318,11 +316,9 @@ AS_THEY_ARE: dict[str, tuple[Callable, str]] = {
         lambda: tensor_end(v1.RandomHorizontalFlip(), v1.CenterCrop(32), v1.RandomVerticalFlip()),
         "RandomVerticalFlip",
     ),
-}
-REFUSED: dict[str, tuple[Callable, str]] = {
     "a blur of one's own": (
         lambda: tensor_end(v1.CenterCrop(32), v1.RandomApply([GaussianBlur()])),
-        "composes.GaussianBlur",
+        "RandomApply",
     ),
     "a function": (
         lambda: v1.Compose([v1.CenterCrop(224), v1.ToTensor(), torch.flatten]),
@@ -347,7 +343,7 @@ REFUSED: dict[str, tuple[Callable, str]] = {
     ),
     "floats of PIL": (
         lambda: v2.Compose([v2.CenterCrop(32), v2.ToDtype(torch.float32, scale=True)]),
-        "the transform",
+        "ToDtype",
     ),
     "jitter after erasing": (
         lambda: v2.Compose(

@@ -6,9 +6,7 @@ images or arrays, and compares a loader's pixels with that. `distance_of_draws` 
 of a loader with as many of the live transform, which know nothing of each other.
 """
 
-import copy
 import random
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,10 +21,8 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
 
 import dali_pipes as dp
-from dali_pipes.adapters.transforms.own_steps import OnArray, OnPillow
 from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.plan.augment.operations import OPS, Slot
-from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.geometry import BEFORE_DRAW
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import Transform, views_of
@@ -86,7 +82,6 @@ class _Replay:
     def __init__(self, case: Case, transform: Transform, planned: Any, at: int):
         self._case, self._transform, self._at = case, transform, at
         self._view, self._ids = planned.views[0], planned.ids
-        self._is_array = case.library == "albumentations"
 
     def of(self, image: Image.Image) -> torch.Tensor:
         """What the plan makes of a stored image, uint8 or normalized as the transform says."""
@@ -99,19 +94,12 @@ class _Replay:
         ):
             image = _operate(image, OPS[code], magnitude, slot)
 
-        numbers = list(_split(self._transform.augmenter.functions, drawn.numbers))
-        for policy, own in numbers:
-            if policy.where == "uint8":
-                image = _call(policy, image, own)
         tensor = F.pil_to_tensor(image).contiguous()
         if self._transform.dtype == "uint8":
             return tensor
 
         mean, std = (list(getattr(self._transform, name)) for name in ("mean", "std"))
         tensor = F.normalize(F.to_dtype(tensor, torch.float32, scale=True), mean, std)
-        for policy, own in numbers:
-            if policy.where == "normalized":
-                tensor = _call(policy, tensor, own)
         return erase(tensor, drawn.erased)
 
     def _before(self, image: Image.Image) -> Image.Image:
@@ -119,8 +107,6 @@ class _Replay:
         for step, drawn in zip(
             getattr(self._transform, "before", []), self._view.before, strict=True
         ):
-            if isinstance(step, Augment):
-                return _call(step, image, drawn.take(self._at).numbers)
             numbers = draws.uniform([first, first + 1, first + 2])[:, self._at].T
             image = _move(step, image, numbers, tuple(drawn.take(self._at).size.tolist()))
             first += DRAWS_OF_STEP
@@ -141,33 +127,6 @@ class _Replay:
         image = F.crop(image, top, left, *self._view.shape)
         image = F.horizontal_flip(image) if geometry.flip else image
         return F.vertical_flip(image) if geometry.vertical_flip else image
-
-
-def _split(functions: list[Augment], numbers: np.ndarray) -> Any:
-    start = 0
-    for policy in functions:
-        end = start + 1 + policy.draws
-        yield policy, numbers[start:end]
-        start = end
-
-
-def _call(policy: Augment, image: Any, numbers: np.ndarray) -> Any:
-    """The step itself, with its library's random numbers seeded as planned."""
-    function, seed = policy.function, int(numbers[0])
-    if isinstance(function, OnArray):
-        step = copy.deepcopy(function.step)
-        step.set_random_seed(int(np.float32(numbers[1]) * 2**24))
-        if isinstance(image, torch.Tensor):
-            array = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
-            return torch.from_numpy(step(image=array)["image"].copy()).permute(2, 0, 1)
-        return Image.fromarray(step(image=np.array(image))["image"])
-
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
-    try:
-        return (function.step if isinstance(function, OnPillow) else function)(image)
-    finally:
-        random.setstate(states[0]), np.random.set_state(states[1]), torch.set_rng_state(states[2])
 
 
 def _move(step: Any, image: Image.Image, numbers: np.ndarray, size: tuple[int, int]) -> Image.Image:
@@ -215,17 +174,6 @@ def _move(step: Any, image: Image.Image, numbers: np.ndarray, size: tuple[int, i
             return F.pad(image, sides, list(step.fill), step.padding_mode)
         case "WholeResize":
             return resize(image, size, step.interpolation, step.antialias)
-        case "WholeQuarterTurn":
-            return Image.fromarray(np.rot90(np.asarray(image), int(first[0] * 4)))
-        case "WholeTranspose":
-            return Image.fromarray(np.asarray(image).transpose(1, 0, 2))
-        case "WholeSizedCrop":
-            crops = import_module("albumentations.augmentations.crops.functional")
-            low, high = step.min_max_height
-            height = low + int(first[0] * (high - low + 1))
-            shape = height, int(height * step.w2h_ratio)
-            where = crops.get_crop_coords((image.height, image.width), shape, first[1], first[2])
-            return image.crop(where)
         case "WholeFlip":
             return F.vertical_flip(image) if step.vertical else F.horizontal_flip(image)
     raise ValueError(step)

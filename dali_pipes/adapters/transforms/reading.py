@@ -1,16 +1,15 @@
 """What is read of a live transform: its steps, the transform that does the same, and the error for
 what cannot be carried over.
 
-The readers of `steps` fill a `TransformReading`; its `built` then makes the transform.
+The readers fill a `TransformReading`; its `built` then makes the transform.
 """
 
-import inspect
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import distribution, packages_distributions
-from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from dali_pipes.errors import ConfigError, OptionError
@@ -24,6 +23,14 @@ from dali_pipes.plan.transforms import (
 from dali_pipes.plan.transforms.base import shape_of
 
 Size = int | tuple[int, int]  # the side of a square, or height and width
+
+KEEP = "leave it out, or keep the DataLoader and pass it to from_torch, which runs it as it is"
+# modules of transforms, and packages whose code the methods of these may be
+_TRANSFORMS = (
+    *("torchvision.transforms.", "timm.data.transforms.", "timm.data.auto_augment."),
+    *("timm.data.random_erasing.", "albumentations."),
+)
+_LIBRARIES = ("torchvision", "timm", "albumentations", "albucore", "torch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,36 @@ class NotConvertibleError(ConfigError):
         super().__init__(f"{part} cannot be carried over: {problem}; {instead}")
         self.part, self.problem, self.instead = part, problem, instead
         self.steps: Sequence[ReadStep] = ()
+
+
+class Alike:
+    """A step of albumentations in the words of torchvision.
+
+    Attributes:
+        original: albumentations' step.
+        name: of torchvision's step, by which the tables know it.
+    """
+
+    def __init__(self, original: Any, name: str, **options: Any):
+        self.original, self.name = original, name
+        self.__dict__.update(options)
+
+
+def refuse_unless(holds: Any, part: Any, problem: str, instead: str = KEEP) -> None:
+    """Raises a NotConvertibleError, with what is wrong with a part and what to do instead, unless
+    `holds` is true.
+
+    Args:
+        part: a step, or a name.
+    """
+    if not holds:
+        raise NotConvertibleError(part if isinstance(part, str) else title(part), problem, instead)
+
+
+def title(step: Any) -> str:
+    step = step.original if isinstance(step, Alike) else step
+    name = type(step).__name__
+    return f"albumentations' {name}" if is_of(step, "albumentations") else name
 
 
 def is_of(value: Any, package: str, *names: str) -> bool:
@@ -83,21 +120,34 @@ def _is_shadowed(package: str, file: str) -> bool:
     )
 
 
-def place_of(kind: type, method: str) -> str:
-    """The name of a class, with file and line of a method of it, for people."""
-    try:
-        code = inspect.unwrap(getattr(kind, method)).__code__
-    except AttributeError:  # a method in C, or none at all
-        return kind.__name__
-    return f"{kind.__name__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+def find_alteration(step: Any) -> str:
+    """Names a method of a library's step that the program has replaced, or a hook; "": none."""
+    own = vars(step) if hasattr(step, "__dict__") else {}
+    if any(own.get(name) for name in ("_forward_hooks", "_forward_pre_hooks")):
+        return "a hook"
+
+    for kind in type(step).__mro__:
+        # libraries and programs put methods of their own into torch.nn.Module
+        if not f"{kind.__module__}.".startswith(_TRANSFORMS):
+            continue
+        for name, member in vars(kind).items():
+            method = getattr(member, "__func__", member)
+            if not isinstance(method, FunctionType):
+                continue
+            module = str(method.__globals__.get("__name__", "")).partition(".")[0]
+            if name in own or not (name.startswith("__") or module in _LIBRARIES):
+                return f"a {name} of its own"
+    return ""
 
 
-def refuse_unless(holds: Any, part: str, problem: str, instead: str) -> None:
-    """Raises a NotConvertibleError, with what is wrong with a part and what to do instead, unless
-    `holds` is true.
-    """
-    if not holds:
-        raise NotConvertibleError(part, problem, instead)
+def describe_options(options: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={_short(value)}" for name, value in options.items())
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_short, value))
+    return round(value, 4) if isinstance(value, float) else value
 
 
 @dataclass(slots=True)
@@ -110,8 +160,7 @@ class TransformReading:
         crop: the kind of the crop: "center", "resized" or "random"; None: there is none.
         options: our transform's options for the crop.
         antialias: of the resize.
-        before: the steps on the whole image with their options, and functions.
-        early: whether the step that is read is carried out on the whole image, as is one after it.
+        before: the steps on the whole image with their options.
         settled: the size that the last step of `before` gives to all images; None: there is none.
         flips: the probability of each flip, by our transform's option.
         augment: the policies with their options.
@@ -121,9 +170,6 @@ class TransformReading:
         channels: of the image by now, 3 or 1.
         normalized: mean and std, and maybe the dtype; None: there is no Normalize.
         erased: whether RandomErasing has come.
-        has_functions: whether a step is carried out by itself (own_steps.py); what follows such a
-            step is as well, since a plan has functions last.
-        has_function_of_floats: whether one got floats before Normalize.
         steps: all steps so far.
     """
 
@@ -132,11 +178,10 @@ class TransformReading:
     options: dict[str, Any] = field(default_factory=dict)
     interpolation: str = "bilinear"
     antialias: bool = True
-    before: list[Any] = field(default_factory=list)
-    early: bool = False
+    before: list[dict[str, Any]] = field(default_factory=list)
     settled: Size | None = None
     flips: dict[str, float] = field(default_factory=dict)
-    augment: list[Any] = field(default_factory=list)
+    augment: list[dict[str, Any]] = field(default_factory=list)
     applied: float = 1.0
     affine: bool = False
     tensor: bool = False
@@ -144,17 +189,7 @@ class TransformReading:
     channels: int = 3
     normalized: dict[str, Any] | None = None
     erased: bool = False
-    has_functions: bool = False
-    has_function_of_floats: bool = False
     steps: list[ReadStep] = field(default_factory=list)
-
-    def copy(self) -> "TransformReading":
-        lists: dict[str, Any] = {
-            name: type(value)(value)
-            for name in ("options", "before", "flips", "augment", "steps")
-            if (value := getattr(self, name)) is not None
-        }
-        return replace(self, **lists)
 
     def built(self) -> Transform:
         """Builds the transform that does the same.
@@ -162,25 +197,17 @@ class TransformReading:
         Raises:
             NotConvertibleError: no transform does the same.
         """
-        refuse_unless(
-            self.tensor,
-            "the transform",
-            "it ends in PIL images",
-            "end it with ToTensor(), or PILToTensor() for bytes",
-        )
+        instead = "end it with ToTensor(), or PILToTensor() for bytes"
+        refuse_unless(self.tensor, "the transform", "it ends in PIL images", instead)
 
         # ToTensor without Normalize leaves values from 0 to 1
-        values = (
-            (self.normalized or {"mean": (0.0,) * self.channels, "std": (1.0,) * self.channels})
-            if self.floats
-            else {"dtype": "uint8"}
-        )
+        plain = {"mean": (0.0,) * self.channels, "std": (1.0,) * self.channels}
         common: dict[str, Any] = self.options | {
             "size": self._size(),
             "interpolation": self.interpolation,
             "antialias": self.antialias,
             "channels": self.channels,
-            **values,
+            **((self.normalized or plain) if self.floats else {"dtype": "uint8"}),
         }
         random: dict[str, Any] = {"flip": 0.0, **self.flips, "augment": self.augment}
         random["before"] = self.before
@@ -211,3 +238,16 @@ class TransformReading:
         raise NotConvertibleError(
             what, "images keep their own sizes, so they make no batch", instead
         )
+
+
+StepReader = Callable[[TransformReading, Any], str]
+
+
+def refuse_after(wrong: Any, step: Any, others: str) -> None:
+    """Refuses a step that comes after others, if `wrong` is true."""
+    instead = (
+        "put the steps in this order if your training may change so: resize and crop, flips, "
+        "augmentation, ToTensor, Normalize, RandomErasing; else keep the DataLoader"
+    )
+    problem = f"it comes after {others}, in another order of steps than ours"
+    refuse_unless(not wrong, step, problem, instead)

@@ -35,9 +35,8 @@ def words_of(*steps):
             "missing=halved",
         ),
         ([A.Resize(40, 48, interpolation=cv2.INTER_CUBIC)], "interpolation=bicubic"),
-        ([A.Transpose(p=1), A.Resize(40, 48)], "before: Transpose(p=1.0)"),
     ],
-    ids=["normalized", "cropped", "bytes", "padded", "cubic", "transposed"],
+    ids=["normalized", "cropped", "bytes", "padded", "cubic"],
 )
 def test_an_evaluation_is_equal(photographs, steps, words):
     assert words in words_of(*steps)
@@ -72,12 +71,10 @@ def test_smallest_max_size_gives_the_plan_equal_sizes():
             [A.SmallestMaxSize(50), A.RandomCrop(40, 48)],
             "before: Resize(size=50, antialias=False, rounding=nearest)",
         ),
-        ([A.RandomRotate90(p=0.7), A.Resize(40, 48)], "before: RandomRotate90(p=0.7)"),
-        ([A.Transpose(), A.RandomSizedCrop((30, 50), (40, 48))], "min_max_height=(30, 50)"),
         ([A.LongestMaxSize(48), A.HorizontalFlip(), A.PadIfNeeded(48, 48)], "side=longer"),
         ([A.PadIfNeeded(300, 300, fill=7), A.RandomCrop(200, 240)], "missing=halved"),
     ],
-    ids=["smallest", "turned", "cropped", "flipped", "padded"],
+    ids=["smallest", "flipped", "padded"],
 )
 def test_steps_before_the_crop_are_read(steps, words):
     assert words in words_of(*steps, ToTensorV2())
@@ -115,13 +112,9 @@ REFUSED = {
         [A.LongestMaxSize(48), A.PadIfNeeded(40, 48)],
         "images keep their own sizes, so they make no batch",
     ),
-    "a turn of images of one size": (
-        [A.RandomSizedCrop((30, 50), (40, 48)), A.RandomRotate90()],
-        "albumentations' RandomRotate90 cannot be carried over: dali_pipes has no such step after",
-    ),
     "a step that sometimes happens": (
         [A.Resize(40, 48, p=0.5)],
-        r"applied with p=0.5, so images have several sizes",
+        r"applied with p=0.5, it leaves images of several sizes",
     ),
     "a step that changes the shape": (
         [A.RandomScale((0.5, 0.9), p=1), A.Resize(32, 32)],
@@ -129,11 +122,11 @@ REFUSED = {
     ),
     "SmallestMaxSize without a crop": (
         [A.SmallestMaxSize(40)],
-        "albumentations' SmallestMaxSize cannot be carried over: no crop comes after it",
+        r"SmallestMaxSize\(.* cannot be carried over: dali_pipes has no such step here",
     ),
     "SmallestMaxSize of one of two": (
         [A.SmallestMaxSize([40, 50]), A.RandomCrop(40, 40)],
-        r"max_size=\[40, 50\], max_size_hw=None; give it one max_size",
+        r"max_size=\[40, 50\]; give it one max_size",
     ),
     "a crop before a resize": ([A.CenterCrop(40, 48), A.Resize(20, 24)], "no Resize is before it"),
 }

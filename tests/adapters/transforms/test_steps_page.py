@@ -52,9 +52,9 @@ def folders(tmp_path_factory):
 
 
 def test_the_page_has_the_tables_of_the_figures():
-    # the figures have steps that make several images of one, too, which are refused now
-    measured = [key for key in FIGURES if ", crops: " not in key]
-    assert [key_of(case) for case in CASES] == measured, REWRITE
+    # the figures have more steps, which are refused now
+    keys = list(map(key_of, CASES))
+    assert keys == [key for key in FIGURES if key in keys], REWRITE
     assert PAGE.read_text() == page_with(write_tables(read_figures())), REWRITE
     assert {case.place for case in CASES} == set(PLACES)
     assert Counter(map(key_of, CASES)).most_common(1)[0][1] == 1
@@ -84,8 +84,6 @@ def test_what_the_page_says_is_equal(case):
     assert pixels["dali_cpu"]["mean"] <= 0.6 or why
     assert "dali" not in pixels or pixels["dali"]["mean"] <= 0.6 or why
     assert draws["distance"] <= chance(draws["count"]) or why
-    if stated["kind"] == "function":
-        assert not pixels["torch"]["max"] and not pixels["dali_cpu"]["max"]
 
 
 def test_what_differs_on_purpose_differs():

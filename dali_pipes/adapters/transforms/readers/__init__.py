@@ -1,5 +1,4 @@
-"""Readers of single steps, by what a step does. The table of `steps` says which one reads which
-class.
+"""Readers of single steps, by what a step does. The tables of `steps` say which one reads which.
 
 A reader gets the `TransformReading` so far and the live step. It checks that a plan can do the same
 at this place, notes it there, and returns in words what carries the step out; or it raises
@@ -10,6 +9,5 @@ NotConvertibleError.
 - `policies.py`: colours, blur, rotation, erasing, AutoAugment: policies of `augment`;
 - `values.py`: tensors, floats, Normalize;
 - `timm.py`: steps that only timm has;
-- `albumentations.py`: its steps in the words of torchvision, for the readers above;
-- `common.py`: what several readers check, note and say.
+- `albumentations.py`: its steps in the words of torchvision, for the readers above.
 """

@@ -1,4 +1,4 @@
-"""The steps of albumentations in the words of torchvision, which the readers of `steps` know.
+"""The steps of albumentations in the words of torchvision, which the readers know.
 
 `parts_of` takes a Compose apart, and `alike` makes of a step one that has the name and attributes
 of torchvision's, or raises a NotConvertibleError. OpenCV's numbers for interpolations are in
@@ -11,40 +11,35 @@ from typing import Any
 
 import torch
 
-from dali_pipes.adapters.transforms.reading import NotConvertibleError, is_of, refuse_unless
+from dali_pipes.adapters.transforms.reading import Alike, is_of, refuse_unless
 
 _INTERPOLATIONS = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "area", 4: "lanczos"}
 # of OpenCV, as the padding modes of torchvision and NumPy
 _BORDERS = {0: "constant", 1: "edge", 2: "symmetric", 4: "reflect"}
-_WHOLES = ("Compose", "Sequential")
-
-
-class Alike:
-    """A step of albumentations as one of torchvision; subclasses have the name of that one.
-
-    Attributes:
-        original: albumentations' step.
-    """
-
-    def __init__(self, original: Any, **options: Any):
-        self.original = original
-        self.__dict__.update(options)
+_COMPOSES = ("Compose", "Sequential")
+# what these attributes may be, for each step that has them
+_EXPECTED = {
+    "area_for_downscale": (None,),
+    "pad_if_needed": (False,),
+    "normalization": ("standard",),
+    "max_pixel_value": (255,),
+    "max_value": (255, None),
+    "max_size_hw": (None,),
+    "position": ("center",),
+}
 
 
 def parts_of(whole: Any) -> Iterator[Any]:
     """Yields the single steps of albumentations' Compose that is always applied, and any other step
     as it is.
     """
-    if type(whole).__name__ not in _WHOLES:
+    if type(whole).__name__ not in _COMPOSES:
         yield whole
         return
 
-    _refuse_old(whole)
-    name = f"albumentations' {type(whole).__name__}"
     moved = [kind for kind in ("bboxes", "keypoints") if kind in getattr(whole, "processors", {})]
-    refuse_unless(
-        not moved, name, f"it moves {' and '.join(moved)}", "use build_loader (docs/objects.md)"
-    )
+    instead = "use build_loader (docs/objects.md)"
+    refuse_unless(not moved, whole, f"it moves {' and '.join(moved)}", instead)
     # applied at random, it is one step
     if whole.p != 1:
         yield whole
@@ -58,170 +53,79 @@ def alike(step: Any) -> Any:
     if not is_of(step, "albumentations"):
         return step
 
-    _refuse_old(step)
-    name = type(step).__name__
-    if name in _WHOLES:
-        _always(step)
-    if name not in _READERS:
-        raise NotConvertibleError(
-            f"albumentations' {name}",
-            "dali_pipes has no such step",
-            "write the same with steps of torchvision or albumentations that docs/steps.md "
-            "lists, as far as there are such (1 line); pixels then differ as those of the two do",
-        )
-    return _READERS[name](step)
+    # 1.x has other attributes
+    version = sys.modules["albumentations"].__version__
+    problem = f"albumentations {version} is installed, and 2.0.8 and later are read"
+    instead = "pip install 'albumentations>=2.0.8'"
+    refuse_unless(int(version.partition(".")[0]) >= 2, step, problem, instead)
+
+    own = type(step).__name__
+    if own in _FLIPS:
+        return Alike(step, _FLIPS[own], p=step.p)
+    problem = f"applied with p={step.p}, it leaves images of several sizes or ranges"
+    refuse_unless(step.p == 1 or own not in (*_ROWS, *_COMPOSES), step, problem, "set p=1")
+    refuse_unless(own in _ROWS, step, "dali_pipes has no such step")
+    for attribute, expected in _EXPECTED.items():
+        value = getattr(step, attribute, expected[0])
+        refuse_unless(value in expected, step, f"{attribute}={value}", f"use {expected[0]}")
+
+    name, options = _ROWS[own]
+    made = Alike(step, name, **options(step))
+    if hasattr(step, "interpolation"):
+        kind = _INTERPOLATIONS.get(step.interpolation, "another")
+        instead = "use cv2.INTER_LINEAR, albumentations' default"
+        refuse_unless(kind in ("bilinear", "bicubic"), step, f"interpolation={kind}", instead)
+        vars(made)["interpolation"] = kind
+        # on whole images only
+        if (name, kind) == ("Resize", "bicubic"):
+            made.name = "Resize of OpenCV, bicubic"
+    return made
 
 
-def _refuse_old(step: Any) -> None:
-    # 1.x has other attributes, and draws of global random states
-    version = sys.modules["albumentations"].__version__ if is_of(step, "albumentations") else "2"
-    refuse_unless(
-        int(version.partition(".")[0]) >= 2,
-        f"albumentations' {type(step).__name__}",
-        f"albumentations {version} is installed, and 2.0.8 and later are read",
-        "pip install 'albumentations>=2.0.8'",
-    )
+def _one_side(step: Any) -> dict[str, Any]:
+    size = step.max_size
+    refuse_unless(isinstance(size, int), step, f"max_size={size}", "give it one max_size")
+    return {"size": size}
 
 
-def _like(name: str, step: Any, **options: Any) -> Alike:
-    # a class of torchvision's name, by which the readers know it and errors name it
-    kind: type[Alike] = type(name, (Alike,), {})
-    return kind(step, **options)
+def _sides(step: Any) -> dict[str, Any]:
+    return {"size": (step.height, step.width)}
 
 
-def _always(step: Any) -> None:
-    refuse_unless(
-        step.p == 1,
-        f"albumentations' {type(step).__name__}",
-        f"it is applied with p={step.p}, so images have several sizes or ranges",
-        "set p=1",
-    )
+def _pad_if_needed(step: Any) -> dict[str, Any]:
+    size, mode = (step.min_height, step.min_width), _BORDERS.get(step.border_mode)
+    problem = f"min_height={size[0]}, min_width={size[1]}, border_mode={step.border_mode}"
+    instead = "give it a min_height and a min_width, and another border than WRAP"
+    refuse_unless(all(size) and mode, step, problem, instead)
 
-
-def _interpolation(step: Any, *more: str) -> str:
-    """The interpolation of a step: bilinear, or one of `more`."""
-    name, kind = type(step).__name__, _INTERPOLATIONS.get(step.interpolation, "another")
-    area = getattr(step, "area_for_downscale", None)
-    refuse_unless(
-        kind in ("bilinear", *more) and not area,
-        f"albumentations' {name}",
-        f"interpolation={kind}" + (f", area_for_downscale={area}" if area else ""),
-        "use cv2.INTER_LINEAR, albumentations' default",
-    )
-    return kind
-
-
-def _resize(step: Any) -> Alike:
-    _always(step)
-    size, kind = [step.height, step.width], _interpolation(step, "bicubic")
-    return _like("Resize", step, size=size, max_size=None, interpolation=kind)
-
-
-def _one_side(step: Any) -> Alike:
-    _always(step)
-    name, kind = type(step).__name__, _interpolation(step, "bicubic")
-    refuse_unless(
-        isinstance(step.max_size, int),
-        f"albumentations' {name}",
-        f"max_size={step.max_size}, max_size_hw={step.max_size_hw}",
-        "give it one max_size",
-    )
-    return _like(name, step, size=step.max_size, max_size=None, interpolation=kind)
-
-
-def _pad_if_needed(step: Any) -> Alike:
-    _always(step)
-    name, mode = "albumentations' PadIfNeeded", _BORDERS.get(step.border_mode)
-    plain = step.position == "center" and step.min_height and step.min_width and mode
-    refuse_unless(
-        plain,
-        name,
-        f"position={step.position}, min_height={step.min_height}, min_width={step.min_width}, "
-        f"border_mode={step.border_mode}",
-        "give it a min_height and a min_width, position='center' and another border than WRAP",
-    )
     numbers = step.fill if isinstance(step.fill, (list, tuple)) else [step.fill]
-    whole = all(each in range(256) for each in numbers) and len(numbers) in (1, 3)
-    refuse_unless(whole, name, f"fill={step.fill}", "use one number from 0 to 255, or three")
+    known = all(each in range(256) for each in numbers) and len(numbers) in (1, 3)
+    instead = "use one number from 0 to 255, or three"
+    refuse_unless(known, step, f"fill={step.fill}", instead)
     fill = tuple(map(int, numbers)) * (3 // len(numbers))
-    size = (step.min_height, step.min_width)
-    return _like("PadIfNeeded", step, size=size, padding_mode=mode, fill=fill)
+    return {"size": size, "padding_mode": mode, "fill": fill}
 
 
-def _sized_crop(step: Any) -> Alike:
-    _always(step)
-    options = {"size": step.size, "min_max_height": tuple(step.min_max_height)}
-    options |= {"w2h_ratio": float(step.w2h_ratio)}
-    return _like("RandomSizedCrop", step, interpolation=_interpolation(step, "bicubic"), **options)
-
-
-def _resized_crop(step: Any) -> Alike:
-    _always(step)
-    options = {"size": step.size, "scale": step.scale, "ratio": step.ratio}
-    return _like("RandomResizedCrop", step, interpolation=_interpolation(step), **options)
-
-
-def _center_crop(step: Any) -> Alike:
-    _always(step)
-    _without_padding(step)
-    return _like("CenterCrop", step, size=(step.height, step.width))
-
-
-def _random_crop(step: Any) -> Alike:
-    _always(step)
-    _without_padding(step)
-    options = {"padding": None, "pad_if_needed": False, "padding_mode": "constant", "fill": 0}
-    return _like("RandomCrop", step, size=(step.height, step.width), **options)
-
-
-def _without_padding(step: Any) -> None:
-    name = f"albumentations' {type(step).__name__}"
-    refuse_unless(not step.pad_if_needed, name, "pad_if_needed is set", "leave it out")
-
-
-def _with_chance(name: str) -> Callable[[Any], Alike]:
-    return lambda step: _like(name, step, p=step.p)
-
-
-def _normalize(step: Any) -> Alike:
-    _always(step)
-    plain = step.normalization == "standard" and step.max_pixel_value == 255
-    refuse_unless(
-        plain,
-        "albumentations' Normalize",
-        f"normalization={step.normalization}, max_pixel_value={step.max_pixel_value}",
-        "use standard, and 255",
-    )
-    return _like("Normalize", step, mean=step.mean, std=step.std)
-
-
-def _to_float(step: Any) -> Alike:
-    _always(step)
-    whole = step.max_value in (None, 255)
-    refuse_unless(whole, "albumentations' ToFloat", f"max_value={step.max_value}", "use 255")
-    return _like("ToDtype", step, dtype=torch.float32, scale=True)
-
-
-def _to_tensor(step: Any) -> Alike:
-    _always(step)
-    return _like("ToTensorV2", step)
-
-
-# by the name of a step's class
-_READERS: dict[str, Callable[[Any], Alike]] = {
-    "Resize": _resize,
-    "SmallestMaxSize": _one_side,
-    "LongestMaxSize": _one_side,
-    "PadIfNeeded": _pad_if_needed,
-    "RandomSizedCrop": _sized_crop,
-    "RandomResizedCrop": _resized_crop,
-    "CenterCrop": _center_crop,
-    "RandomCrop": _random_crop,
-    "HorizontalFlip": _with_chance("RandomHorizontalFlip"),
-    "VerticalFlip": _with_chance("RandomVerticalFlip"),
-    "RandomRotate90": _with_chance("RandomRotate90"),
-    "Transpose": _with_chance("Transpose"),
-    "Normalize": _normalize,
-    "ToFloat": _to_float,
-    "ToTensorV2": _to_tensor,
+# by the name of a step's class: torchvision's name, or its own, and the attributes for its reader
+_FLIPS = {"HorizontalFlip": "RandomHorizontalFlip", "VerticalFlip": "RandomVerticalFlip"}
+_ROWS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "Resize": ("Resize", lambda step: _sides(step) | {"max_size": None}),
+    "SmallestMaxSize": ("SmallestMaxSize", _one_side),
+    "LongestMaxSize": ("LongestMaxSize", _one_side),
+    "PadIfNeeded": ("PadIfNeeded", _pad_if_needed),
+    "RandomResizedCrop": (
+        "RandomResizedCrop",
+        lambda step: {"size": step.size, "scale": step.scale, "ratio": step.ratio},
+    ),
+    "CenterCrop": ("CenterCrop", _sides),
+    "RandomCrop": (
+        "RandomCrop",
+        lambda step: (
+            _sides(step)
+            | {"padding": 0, "pad_if_needed": False, "padding_mode": "constant", "fill": 0}
+        ),
+    ),
+    "Normalize": ("Normalize", lambda step: {"mean": step.mean, "std": step.std}),
+    "ToFloat": ("ToDtype", lambda step: {"dtype": torch.float32, "scale": True}),
+    "ToTensorV2": ("ToTensorV2", lambda step: {}),
 }

@@ -3,13 +3,14 @@
 import math
 from typing import Any
 
-from dali_pipes.adapters.transforms.readers.common import (
+from dali_pipes.adapters.transforms.readers.whole import read_fill
+from dali_pipes.adapters.transforms.reading import (
     StepReader,
-    check_fill,
+    TransformReading,
     describe_options,
-    note_policy,
+    refuse_after,
+    refuse_unless,
 )
-from dali_pipes.adapters.transforms.reading import TransformReading, refuse_unless
 
 _HUE = (
     "; hue is computed in floats, as torchvision's of tensors: that of PIL images has 8 bits, and "
@@ -17,31 +18,50 @@ _HUE = (
 )
 
 
-def make_auto_augment_reader(*names: str) -> StepReader:
-    """Returns the reader of AutoAugment or one of its successors, which have these options."""
+def note_policy(reading: TransformReading, step: Any, name: str, **options: Any) -> str:
+    """Notes a policy of `augment` with its options."""
+    refuse_after(reading.floats or reading.erased, step, "ToTensor or RandomErasing")
+    if reading.applied < 1:
+        options["p"] = reading.applied * options.get("p", 1.0)
+    reading.augment.append({"name": name, **options})
+
+    # torchvision keeps the edges of PIL images sharp (docs/steps.md)
+    edges = options.get("interpolation") == "bilinear" and not (reading.tensor or "fill" in options)
+    note = "; edges blend with the black around them, as torchvision's of tensors do" * edges
+    return f"augment: {name}({describe_options(options)}){note}"
+
+
+def make_reader(*names: str, **fixed: Any) -> StepReader:
+    """Returns the reader of a policy that has torchvision's name, and these options of it."""
 
     def read(reading: TransformReading, step: Any) -> str:
-        mode, reading.affine = _read_warp(step), True
-
-        policy = getattr(step, "policy", "imagenet")
-        policy = str(getattr(policy, "value", policy))
-        refuse_unless(
-            policy == "imagenet", "AutoAugment", f"policy={policy}", "use that of ImageNet"
-        )
-
-        options = {name: getattr(step, name) for name in names} | {"interpolation": mode}
-        return note_policy(reading, step, type(step).__name__, **options, equalize="torchvision")
+        options = {name: getattr(step, name) for name in names} | fixed
+        return note_policy(reading, step, type(step).__name__, **options)
 
     return read
 
 
-def _read_warp(step: Any) -> str:
+def make_auto_augment_reader(*names: str) -> StepReader:
+    """Returns the reader of AutoAugment or one of its successors, which have these options."""
+
+    def read(reading: TransformReading, step: Any) -> str:
+        policy = getattr(step, "policy", "imagenet")
+        policy = str(getattr(policy, "value", policy))
+        refuse_unless(policy == "imagenet", step, f"policy={policy}", "use that of ImageNet")
+
+        mode = _read_warp(reading, step)
+        return make_reader(*names, interpolation=mode, equalize="torchvision")(reading, step)
+
+    return read
+
+
+def _read_warp(reading: TransformReading, step: Any) -> str:
     """Returns the interpolation of a step that rotates or shears, and checks its fill."""
-    name, mode = type(step).__name__, str(getattr(step.interpolation, "value", step.interpolation))
-    refuse_unless(
-        mode in ("nearest", "bilinear"), name, f"interpolation={mode}", "use nearest or bilinear"
-    )
-    check_fill(step, name)
+    reading.affine = True
+    mode = str(getattr(step.interpolation, "value", step.interpolation))
+    known = mode in ("nearest", "bilinear")
+    refuse_unless(known, step, f"interpolation={mode}", "use nearest or bilinear")
+    refuse_unless(not any(read_fill(step)), step, f"fill={step.fill}", "use black: fill=0")
     return mode
 
 
@@ -50,23 +70,13 @@ def read_color_jitter(reading: TransformReading, step: Any) -> str:
     # torchvision keeps v as [max(0, 1 - v), 1 + v]
     for name in ("brightness", "contrast", "saturation"):
         low, high = getattr(step, name) or (1.0, 1.0)
-        # low is max(0, 1 - v) and high is 1 + v for one v
-        fits = math.isclose(low, max(0.0, 2 - high))
-        refuse_unless(
-            fits,
-            "ColorJitter",
-            f"{name} is drawn from [{low}, {high}]",
-            "ours is drawn from [max(0, 1 - v), 1 + v]",
-        )
+        problem, instead = f"{name} is drawn from [{low}, {high}]", "give it one number"
+        refuse_unless(math.isclose(low, max(0.0, 2 - high)), step, problem, instead)
         found[name] = float(high) - 1
-
     low, high = step.hue or (0.0, 0.0)
-    refuse_unless(
-        math.isclose(low, -high),
-        "ColorJitter",
-        f"hue is drawn from [{low}, {high}]",
-        "ours is drawn from [-hue, hue]",
-    )
+    problem = f"hue is drawn from [{low}, {high}]"
+    refuse_unless(math.isclose(low, -high), step, problem, "give it one number")
+
     # rounded, since high - 1 has the rounding error of 1 + v
     found = {
         name: round(value, 12) for name, value in (found | {"hue": float(high)}).items() if value
@@ -82,38 +92,24 @@ def read_color_jitter(reading: TransformReading, step: Any) -> str:
     return note_policy(reading, step, "ColorJitter", **found) + gray + note
 
 
-def read_grayscale(reading: TransformReading, step: Any) -> str:
-    if step.num_output_channels == 1:
-        return _note_one_channel(reading)
-    refuse_unless(
-        reading.channels == 3,
-        "Grayscale(3)",
-        "images of one channel reach it",
-        "leave out what makes them so",
-    )
+def read_gray_colours(reading: TransformReading, step: Any) -> str:
+    """Reads Grayscale(3)."""
+    refuse_unless(reading.channels == 3, "Grayscale(3)", "images of one channel reach it")
     return note_policy(reading, step, "RandomGrayscale", p=1.0)
 
 
-def _note_one_channel(reading: TransformReading) -> str:
+def read_one_channel(reading: TransformReading, step: Any) -> str:
     """Reads Grayscale(1), which a plan has before all other steps.
 
     After geometry, ToTensor or ToImage it differs by rounding, and after anything else by more.
     """
-    name = "Grayscale(1)"
     if reading.channels == 1:
         return "nothing: images have one channel already"
-    refuse_unless(
-        reading.applied == 1,
-        name,
-        "RandomApply leaves some images in three channels",
-        "use RandomGrayscale or Grayscale(3)",
-    )
-    steps = [each for each in reading.before if not isinstance(each, dict)] + reading.augment
-    changed = steps or reading.normalized or reading.erased
-    fills = [each.get("fill") or (0, 0, 0) for each in reading.before if isinstance(each, dict)]
+    changed = reading.augment or reading.normalized or reading.erased
+    fills = [each.get("fill") or (0, 0, 0) for each in reading.before]
     refuse_unless(
         not changed and all(len(set(fill)) == 1 for fill in fills),
-        name,
+        "Grayscale(1)",
         "steps that change colours come before it, and a plan makes images gray first",
         "make it the first step if your training may change so (1 line)",
     )
@@ -127,65 +123,28 @@ def _note_one_channel(reading: TransformReading) -> str:
 def read_random_grayscale(reading: TransformReading, step: Any) -> str:
     if reading.channels == 1:
         return "nothing: images have one channel already"
-    return note_policy(reading, step, "RandomGrayscale", p=float(step.p))
+    return note_policy(reading, step, "RandomGrayscale", p=step.p)
 
 
 def read_solarize(reading: TransformReading, step: Any) -> str:
     # values from the threshold on are inverted, and values are whole numbers from 0 to 255
     threshold = min(max(math.ceil(step.threshold), 0), 256)
-    return note_policy(reading, step, "RandomSolarize", threshold=threshold, p=float(step.p))
-
-
-def read_posterize(reading: TransformReading, step: Any) -> str:
-    return note_policy(reading, step, "RandomPosterize", bits=int(step.bits), p=float(step.p))
-
-
-def read_sharpness(reading: TransformReading, step: Any) -> str:
-    factor = float(step.sharpness_factor)
-    return note_policy(
-        reading, step, "RandomAdjustSharpness", sharpness_factor=factor, p=float(step.p)
-    )
-
-
-def read_equalize(reading: TransformReading, step: Any) -> str:
-    return note_policy(reading, step, "RandomEqualize", p=float(step.p), equalize="torchvision")
-
-
-def read_chance(reading: TransformReading, step: Any) -> str:
-    """Reads an operation that has no option but its probability."""
-    return note_policy(reading, step, type(step).__name__, p=float(step.p))
+    return note_policy(reading, step, "RandomSolarize", threshold=threshold, p=step.p)
 
 
 def read_blur(reading: TransformReading, step: Any) -> str:
-    kernel = set(step.kernel_size)
-    refuse_unless(
-        len(kernel) == 1,
-        "GaussianBlur",
-        f"kernel_size={tuple(step.kernel_size)}",
-        "use a square kernel",
-    )
-
-    return note_policy(
-        reading,
-        step,
-        "GaussianBlur",
-        kernel_size=kernel.pop(),
-        sigma=tuple(map(float, step.sigma)),
-    )
+    kernel, sigma = tuple(step.kernel_size), tuple(map(float, step.sigma))
+    square = len(set(kernel)) == 1
+    refuse_unless(square, step, f"kernel_size={kernel}", "use a square kernel")
+    return note_policy(reading, step, "GaussianBlur", kernel_size=kernel[0], sigma=sigma)
 
 
 def read_rotation(reading: TransformReading, step: Any) -> str:
     low, high = step.degrees
-    refuse_unless(
-        low == -high,
-        "RandomRotation",
-        f"degrees={(low, high)}",
-        "ours is drawn from [-degrees, degrees]",
-    )
-
+    refuse_unless(low == -high, step, f"degrees={(low, high)}", "give it one number")
     plain = not step.expand and step.center is None
-    refuse_unless(plain, "RandomRotation", "expand or center is set", "leave both out")
-    mode, reading.affine = _read_warp(step), True
+    refuse_unless(plain, step, "expand or center is set", "leave both out")
+    mode = _read_warp(reading, step)
     return note_policy(reading, step, "RandomRotation", degrees=float(high), interpolation=mode)
 
 
@@ -200,13 +159,8 @@ def read_erasing(reading: TransformReading, step: Any) -> str:
     # torchvision keeps None for "random", which is noise
     if value in (["random"], [None]):
         return note_erasing(reading, "TimmRandomErasing", options | {"mode": "pixel"})
-
-    refuse_unless(
-        all(each == 0 for each in value),
-        "RandomErasing",
-        "it fills with a color",
-        "erase with zeros or noise",
-    )
+    zeros = all(each == 0 for each in value)
+    refuse_unless(zeros, step, "it fills with a color", "erase with zeros or noise")
     return note_erasing(reading, "RandomErasing", options)
 
 
