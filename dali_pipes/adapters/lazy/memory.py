@@ -1,22 +1,38 @@
 """What a program keeps from sample to sample: its objects, and what is in them."""
 
+import copy
 import dis
+import io
 import pickle
+import queue
 import random
 import sys
+import tarfile
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, NamedTuple
 
 import numpy as np
+import PIL.Image
 import torch
 from torch.utils.data import Dataset
 
 _MOST_NODES, _DEEPEST, _LONGEST = 5000, 8, 64  # of what is searched; longer lists hold data
+_MOST_COPIED = 1000  # entries of a container, and numbers of an array
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
-_NOTHING_INSIDE = (str, bytes, int, float, complex, type(None), torch.Tensor, np.ndarray)
+_SCALARS = (str, bytes, int, float, complex, type(None))
+_ARRAYS = (torch.Tensor, np.ndarray)
+_CONTAINERS = (dict, list, set, deque)
+_NOTHING = object()
 _OPAQUE = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 
 
@@ -24,31 +40,56 @@ def find_shared(**roots: Any) -> str | None:
     """The path to an object that other processes use as well, such as a queue; None: there is none
     that can be reached from these.
     """
-    for value, path, _ in reach(roots):
+    for value, path, _, _ in reach(roots):
         module = type(value).__module__
         if module.startswith("multiprocessing.") and not module.endswith(".context"):
             return path
     return None
 
 
-def reach(roots: dict[str, Any]) -> Iterator[tuple[Any, str, bool]]:
+class Found(NamedTuple):
+    """Something that a program keeps.
+
+    Attributes:
+        path: how to reach it, such as `dataset.rng`.
+        is_own: whether an object of the program's own holds it, and none of a library.
+        is_of_albumentations: whether one of its transforms does.
+    """
+
+    value: Any
+    path: str
+    is_own: bool
+    is_of_albumentations: bool
+
+
+def reach(roots: dict[str, Any]) -> Iterator[Found]:
     """What can be reached from some objects by attributes, short containers, closures and the
-    global names that their functions use: each with the path to it, and whether it is inside of
-    one of albumentations' transforms.
+    global names that their functions use.
 
     Big data sets hold their data in long lists and in arrays, which are not looked into.
     """
     known = set[int]()
-    queue = deque((value, name, 0, False) for name, value in roots.items())
-    while queue and len(known) < _MOST_NODES:
-        value, path, depth, inside = queue.popleft()
-        if id(value) in known or isinstance(value, _NOTHING_INSIDE):
+    todo = deque((Found(value, name, True, False), 0) for name, value in roots.items())
+    while todo and len(known) < _MOST_NODES:
+        found, depth = todo.popleft()
+        value = found.value
+        if id(value) in known or isinstance(value, _SCALARS):
             continue
         known.add(id(value))
-        yield value, path, inside
-        if depth < _DEEPEST and not isinstance(value, _OPAQUE):
+        yield found
+        if depth < _DEEPEST and not isinstance(value, (*_OPAQUE, *_ARRAYS)):
+            is_own = found.is_own
+            if not isinstance(value, (*_CONTAINERS, tuple, partial, MethodType)):
+                is_own = not _is_of_a_library(sys.modules.get(_class_of(value).__module__))
             inside = type(value).__module__.startswith("albumentations.")
-            queue.extend((each, path + step, depth + 1, inside) for step, each in _parts_of(value))
+            todo.extend(
+                (Found(each, found.path + step, is_own, inside), depth + 1)
+                for step, each in _parts_of(value)
+            )
+
+
+def _class_of(value: Any) -> Any:
+    return value if isinstance(value, (type, FunctionType)) else type(value)
 
 
 def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
@@ -72,7 +113,7 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
         yield "", value.fget
     elif not isinstance(value, (ModuleType, BuiltinFunctionType)):
         yield from ((f".{name}", each) for name, each in getattr(value, "__dict__", {}).items())
-        yield from (("", kind) for kind in type(value).__mro__)
+        yield from ((f".{kind.__name__}", kind) for kind in type(value).__mro__)
 
 
 def _names_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -105,31 +146,202 @@ def _is_of_a_library(module: ModuleType | None) -> bool:
     return any(part in file for part in _LIBRARIES) or file.startswith("<frozen")
 
 
-class Counters:
-    """The numbers that objects of a program's own have as attributes, such as a count of samples:
-    what is made once more has to find them as they were.
+class Kept(NamedTuple):
+    """What a program kept at some time, by the paths to it. Pickled, only its numbers are.
+
+    Attributes:
+        names: variables and attributes of its objects.
+        contents: entries of containers, numbers of small arrays, positions in files; None: they
+            are not known.
+    """
+
+    names: dict[str, dict[str, Any]]
+    contents: dict[str, Any] | None
+
+    def __reduce__(self) -> Any:
+        names = {
+            path: {name: each for name, each in own.items() if type(each) in (int, float)}
+            for path, own in self.names.items()
+        }
+        return Kept, ({path: own for path, own in names.items() if own}, None)
+
+
+class Memory:
+    """What a program keeps from sample to sample, such as a count of samples or a list of them:
+    what is made once more has to find all of it as it was.
+
+    Args:
+        roots: what the program consists of, by name.
     """
 
     def __init__(self, **roots: Any):
-        self._objects = [
-            vars(value)
-            for value, _, _ in reach(roots)
-            if isinstance(getattr(value, "__dict__", None), dict)
-            and not isinstance(value, FunctionType)
-            and not _is_of_a_library(sys.modules.get(type(value).__module__))
-        ]
+        self._roots = roots
+        self._spaces: dict[str, _Space] = {}
+        self._things: dict[str, Any] = {}
+        for value, path, is_own, _ in reach(roots):
+            if isinstance(value, FunctionType):
+                for name, holder in _variables_set_by(value):
+                    self._spaces[f"{path}:{value.__qualname__}:{name}"] = _Space(holder, name)
+            elif isinstance(value, (*_CONTAINERS, *_ARRAYS, io.IOBase)):
+                if is_own and not _is_one_way(value):
+                    self._things[path] = value
+            elif not _is_of_a_library(sys.modules.get(_class_of(value).__module__)):
+                self._spaces[path] = _Space(value)
 
-    def read(self) -> list[dict[str, float]]:
-        return [
-            {name: each for name, each in own.items() if type(each) in (int, float)}
-            for own in self._objects
-        ]
+    def read(self) -> Kept:
+        names = {path: space.read() for path, space in self._spaces.items()}
+        return Kept(names, {path: _contents_of(each) for path, each in self._things.items()})
 
-    def restore(self, values: list[dict[str, float]]) -> None:
-        for own, before in zip(self._objects, values, strict=True):
-            own |= {
-                name: each for name, each in before.items() if type(own.get(name)) is type(each)
-            }
+    def restore(self, kept: Kept, *roots: str) -> None:
+        """Sets all back.
+
+        Args:
+            roots: what will be asked once more.
+
+        Raises:
+            RuntimeError: something there cannot be set back.
+        """
+        for path, contents in (kept.contents or {}).items():
+            if not _set_contents(self._things[path], contents):
+                raise _cannot_be_set_back(path)
+        for path, before in kept.names.items():
+            if path not in self._spaces:
+                raise _cannot_be_set_back(path)
+            space = self._spaces[path]
+            now = space.read()
+            for name in now.keys() - before.keys():
+                if kept.contents is not None:  # else only numbers are known
+                    space.forget(name)
+            for name, value in before.items():
+                if now.get(name, _NOTHING) is not value:
+                    space.set(name, value)
+        for found in reach({name: self._roots[name] for name in roots}):
+            if found.is_own and _is_one_way(found.value):
+                raise _cannot_be_set_back(found.path)
+
+
+def _cannot_be_set_back(path: str) -> RuntimeError:
+    return RuntimeError(
+        f"what failed while pictures waited has to be made once more, but {path} has gone on "
+        "meanwhile and cannot be set back; keep nothing like it from sample to sample, or use the "
+        "DataLoader itself"
+    )
+
+
+class _Space:
+    """Where a program has variables: an object, a class, a module or a closure.
+
+    Args:
+        only: of a module, the name of its variable.
+    """
+
+    def __init__(self, holder: Any, only: str | None = None):
+        self._holder, self._only = holder, only
+
+    def read(self) -> dict[str, Any]:
+        """What may be set back, by name. What else a sample makes once, such as a database, is to
+        be kept.
+        """
+        if isinstance(self._holder, CellType):
+            names = {"cell_contents": getattr(self._holder, "cell_contents", _NOTHING)}
+        elif self._only is not None:
+            names = {self._only: self._holder.get(self._only, _NOTHING)}
+        else:
+            names = getattr(self._holder, "__dict__", {})
+        data = (*_SCALARS, tuple, *_CONTAINERS, *_ARRAYS, np.generic, PIL.Image.Image)
+        return {
+            name: each
+            for name, each in names.items()
+            if isinstance(each, data) or _is_one_way(each)
+        }
+
+    def set(self, name: str, value: Any) -> None:
+        if isinstance(self._holder, (type, CellType)):
+            setattr(self._holder, name, value)
+        else:
+            self._dict[name] = value
+
+    def forget(self, name: str) -> None:
+        if isinstance(self._holder, (type, CellType)):
+            delattr(self._holder, name)
+        else:
+            del self._dict[name]
+
+    @property
+    def _dict(self) -> dict[str, Any]:
+        return self._holder if self._only is not None else vars(self._holder)
+
+
+def _variables_set_by(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Variables outside of a function that it sets, and what holds them."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for opname, name in _sets(function.__code__):
+        if opname == "STORE_GLOBAL":
+            yield name, function.__globals__
+        elif name in cells:
+            yield name, cells[name]
+
+
+@lru_cache
+def _sets(code: CodeType) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (step.opname, step.argval)
+        for step in dis.get_instructions(code)
+        if step.opname in ("STORE_GLOBAL", "STORE_DEREF")
+    )
+
+
+def _is_one_way(value: Any) -> bool:
+    """Whether it gives one thing after the other, and cannot be set back."""
+    if isinstance(value, io.IOBase):
+        return not value.closed and value.readable() and not value.seekable()
+    if isinstance(value, tarfile.TarFile):
+        return isinstance(value.fileobj, tarfile._Stream)  # type: ignore[attr-defined]
+    return hasattr(type(value), "__next__") or isinstance(value, (queue.Queue, queue.SimpleQueue))
+
+
+def _contents_of(thing: Any) -> Any:
+    """What is in a container, an array or a file that may change, or at least how much."""
+    if isinstance(thing, io.IOBase):
+        return None if thing.closed else _position_of(thing)
+    if isinstance(thing, torch.Tensor):
+        if thing.is_inference():  # it counts no changes
+            return 0
+        if "_lazy" in vars(thing) or thing.numel() > _MOST_COPIED:
+            return thing._version
+        return thing.detach().clone()
+    if isinstance(thing, np.ndarray):
+        return thing.copy() if type(thing) is np.ndarray and thing.size <= _MOST_COPIED else None
+    return copy.copy(thing) if len(thing) <= _MOST_COPIED else len(thing)
+
+
+def _position_of(file: Any) -> int | None:
+    try:
+        return int(file.tell())
+    except OSError:  # of a text of which some lines were taken
+        return None
+
+
+def _set_contents(thing: Any, before: Any) -> bool:
+    """Sets it back; False: that is impossible."""
+    now = _contents_of(thing)
+    if isinstance(thing, io.IOBase):
+        if before is None or now == before:
+            return now == before
+        thing.seek(before)
+    elif isinstance(thing, torch.Tensor):
+        if isinstance(before, int) or isinstance(now, int):
+            return isinstance(now, int) and isinstance(before, int) and now == before
+        thing.detach().copy_(before)
+    elif isinstance(thing, np.ndarray):
+        if before is not None and thing.flags.writeable:
+            thing[...] = before
+    elif isinstance(before, int) or isinstance(now, int):
+        return len(thing) == (before if isinstance(before, int) else len(before))
+    else:
+        thing.clear()
+        getattr(thing, "update" if isinstance(thing, (dict, set)) else "extend")(before)
+    return True
 
 
 def memory_of(function: Any) -> bytes | None:
@@ -139,24 +351,11 @@ def memory_of(function: Any) -> bytes | None:
     if isinstance(function, partial):
         return memory_of(function.func)
     if isinstance(function, FunctionType):
-        return _NOTHING if _keeps_nothing(function) else None
+        return None if any(_variables_set_by(function)) else b""
     owner = function.__self__ if isinstance(function, MethodType) else function
     if isinstance(owner, Dataset):  # which may be big, and does not change in a worker as a rule
-        return _NOTHING
+        return b""
     try:
         return pickle.dumps(vars(owner))
     except Exception:
         return None
-
-
-_NOTHING = b""
-
-
-@lru_cache
-def _keeps_nothing(function: FunctionType) -> bool:
-    """Whether it sets no variables outside."""
-    outside = function.__code__.co_freevars
-    return not any(
-        step.opname == "STORE_GLOBAL" or (step.opname == "STORE_DEREF" and step.argval in outside)
-        for step in dis.get_instructions(function)
-    )

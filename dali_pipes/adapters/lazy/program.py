@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.compared import SECONDS, Checks, NotTheSame
 from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
-from dali_pipes.adapters.lazy.memory import memory_of
+from dali_pipes.adapters.lazy.memory import Kept, Memory, memory_of
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.patching import patch_for_good
 from dali_pipes.adapters.lazy.random_numbers import Numbers, States, own_numbers
@@ -78,6 +78,17 @@ class Told:
     bad: list[tuple[Any, str, str]] = field(default_factory=list)
 
 
+class Before(NamedTuple):
+    """What a program had before something was made.
+
+    Attributes:
+        numbers: of all of its generators; None: a seed decides them.
+    """
+
+    numbers: tuple[States, dict[str, Any]] | None
+    kept: Kept
+
+
 @dataclass
 class Parcel:
     """What a worker sends for a batch.
@@ -87,7 +98,8 @@ class Parcel:
         count: how many samples it has.
         ask: which samples were wanted; None: the next ones of a stream.
         key: by which the collate function's random numbers are seeded; None: they are not.
-        before: the state of the random numbers before the samples, if no seed decides it.
+        before: what the program kept before the samples, and its random numbers, if no seed decides
+            those.
         before_collate: the same before the collate function, if it did not run here.
         error: of a picture that could not be made: the training process is to ask once more.
     """
@@ -98,7 +110,7 @@ class Parcel:
     told: Told
     is_collated: bool = True
     key: tuple[Any, ...] | None = None
-    before: States | None = None
+    before: Before | None = None
     before_collate: States | None = None
     error: Exception | None = None
 
@@ -149,15 +161,17 @@ class LazyProgram(Dataset[Any]):
         roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
         self.told, self.checks = Told(), Checks(check, loader.timeout / 4 or SECONDS, **roots)
         self.numbers: Numbers | None = None
+        self.memory: Memory | None = None
+        self._batches = 0
         # of the batch that is being made
         self._ask: Ask | None = None
-        self._before: States | None = None
+        self._before: Before | None = None
         self.key_of_collate: tuple[Any, ...] | None = None
         self._already_said: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         # a worker that does not inherit them finds them again in its own data set
-        return vars(self) | {"numbers": None}
+        return vars(self) | {"numbers": None, "memory": None}
 
     def start(self, worker: int) -> None:
         """The `worker_init_fn`."""
@@ -168,15 +182,46 @@ class LazyProgram(Dataset[Any]):
             self._init_fn(worker)
 
     def begin(self) -> Numbers:
-        """Before a batch: reads what other workers have given up, and returns the generators, which
-        the program may have made only now.
+        """Reads what other workers have given up, and returns the generators, which the program
+        may have made only now.
         """
         self._stage = int(self._flags[0])
         PROCESS.off, PROCESS.failed = _GIVEN_UP[self._stage][0], None
-        if self.numbers is None:
-            roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
-            self.numbers = Numbers(self.seed is not None, **roots)
+        roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
+        self.numbers = self.numbers or Numbers(self.seed is not None, **roots)
+        self.memory = self.memory or Memory(**roots)
         return self.numbers
+
+    def before(self) -> Before:
+        """What the program has now."""
+        numbers = self.begin()
+        assert self.memory is not None
+        return Before(numbers.states() if self.seed is None else None, self.memory.read())
+
+    def set_back(self, before: Before, *roots: str, error: BaseException | None = None) -> None:
+        """Sets the program back.
+
+        Args:
+            roots: what will be asked once more.
+
+        Raises:
+            RuntimeError: something there cannot be set back.
+        """
+        assert self.numbers is not None and self.memory is not None
+        if before.numbers is not None:
+            self.numbers.restore(before.numbers)
+        try:
+            self.memory.restore(before.kept, *roots)
+        except RuntimeError as impossible:
+            raise impossible from error
+
+    def find_again(self) -> None:
+        """Before a batch: what the program makes in its first one is there from the second on."""
+        self._batches += 1
+        if self._batches in (2, 10):
+            self.memory = None
+            if self.seed is None:  # else what is seeded would depend on the worker
+                self.numbers = None
 
     # samples
 
@@ -188,10 +233,9 @@ class LazyProgram(Dataset[Any]):
 
     def _make(self, ask: Ask) -> list[Any]:
         """These samples, whose pictures wait; if that fails, their pictures do not."""
-        numbers, self._ask = self.begin(), ask
-        before = numbers.states() if self.seed is None else None
-        counts = numbers.counters.read()
-        self._before = before[0] if before else None
+        self.find_again()
+        self._ask, self._before = ask, self.before()
+        before = self._before
         if self.seed is not None:
             self.key_of_collate = self.seed, "collate", ask.epoch, ask.first
         try:
@@ -206,9 +250,7 @@ class LazyProgram(Dataset[Any]):
 
         # all samples of the batch: to keep the state before each of them would cost 55 µs
         PROCESS.failed = None
-        if before is not None:
-            numbers.restore(before)
-        numbers.counters.restore(counts)
+        self.set_back(before, "dataset", error=error)
         with eager():
             made = self._true_samples(ask)
         self.give_up(f"sample {short(ask.indices)}", error)
@@ -232,6 +274,9 @@ class LazyProgram(Dataset[Any]):
     @property
     def _together(self) -> Callable[[list[Any]], Any] | None:
         """The function of a data set that makes all samples of a batch at once."""
+        together = getattr(type(self.dataset), "__getitems__", None)
+        if self.seed is not None and together is getattr(Subset, "__getitems__", None):
+            return None  # it asks for one after the other, and each is seeded by its own place
         return getattr(self.dataset, "__getitems__", None) if self.is_batched else None
 
     @property
@@ -277,20 +322,20 @@ class LazyProgram(Dataset[Any]):
         self.seed_for("collate", ask.epoch, ask.first)
         return self.collate_fn(samples if self.is_batched else samples[0])
 
-    def make_again(self, ask: Ask, before: States | None) -> Any:
+    def make_again(self, ask: Ask, before: Before | None) -> Any:
         """The same batch with true pictures, in the training process."""
         with own_numbers(), eager():
             numbers = self.begin()
-            kept = numbers.states()
+            now = Before(numbers.states(), self.before().kept)
             try:
                 if before is not None:
-                    numbers.restore((before, kept[1]))
+                    self.set_back(before, "dataset", "collate_fn")
                 samples = self._true_samples(ask)
                 if self.seed is not None:
                     numbers.seed(self.seed, "collate", ask.epoch, ask.first)
                 return self.collate_fn(samples if self.is_batched else samples[0])
             finally:
-                numbers.restore(kept)
+                self.set_back(now)
 
     def seed_for(self, what: str, *places: Any) -> None:
         if self.seed is not None and self.numbers is not None:
@@ -334,11 +379,11 @@ class LazyProgram(Dataset[Any]):
 
     def collate(self, samples: Any) -> Any:
         """The `collate_fn`: makes a parcel of a batch."""
-        numbers = self.begin()
+        self.begin()
         if self.is_late and self.is_batched and (late := self._left(samples)) is not None:
             return self._packed(late)
 
-        before = numbers.states() if self.key_of_collate is None else None
+        before = self.before()
         self._seed_collate()
         try:
             batch = self._collate_waiting(samples)
@@ -349,8 +394,7 @@ class LazyProgram(Dataset[Any]):
             error = PROCESS.failed or raised
 
         PROCESS.failed = None
-        if before is not None:
-            numbers.restore(before)
+        self.set_back(before, "collate_fn", error=error)
         self._seed_collate()
         try:
             with eager():

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dali_pipes.adapters.lazy.memory import Counters, reach
+from dali_pipes.adapters.lazy.memory import reach
 
 # the generators that all code shares
 _SHARED_BY_ALL = {
@@ -104,13 +104,11 @@ class Numbers:
 
     Attributes:
         own: each generator that was found, and the path to it, such as `dataset.rng`.
-        counters: other numbers that it keeps.
     """
 
     def __init__(self, is_seeded: bool, **roots: Any):
         found = find_generators(**roots)
         self.own = [each for each in found if not (is_seeded and each[2])]
-        self.counters = Counters(**roots)
 
     def seed(self, *key: Any) -> None:
         """Seeds all by a key, each in its own way."""
@@ -118,13 +116,14 @@ class Numbers:
         for number, (generator, _, _) in enumerate(self.own):
             _seed_one(generator, seed_of(*key, number))
 
-    def states(self) -> tuple[Any, ...]:
-        return read_states(), [_state_of(generator) for generator, _, _ in self.own]
+    def states(self) -> tuple[States, dict[str, Any]]:
+        return read_states(), {path: _state_of(generator) for generator, path, _ in self.own}
 
-    def restore(self, states: tuple[Any, ...]) -> None:
+    def restore(self, states: tuple[States, dict[str, Any]]) -> None:
         restore(states[0])
-        for (generator, _, _), state in zip(self.own, states[1], strict=True):
-            _restore_one(generator, state)
+        for generator, path, _ in self.own:
+            if path in states[1]:
+                _restore_one(generator, states[1][path])
 
 
 # Generators of the program's own
@@ -136,7 +135,7 @@ def find_generators(**roots: Any) -> list[FoundGenerator]:
     """
     return [
         FoundGenerator(value, path, is_of_albumentations)
-        for value, path, is_of_albumentations in reach(roots)
+        for value, path, _, is_of_albumentations in reach(roots)
         if _is_generator(value) and id(value) not in _SHARED_BY_ALL
     ]
 

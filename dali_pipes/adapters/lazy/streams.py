@@ -59,8 +59,7 @@ class _Samples(Iterator[Any]):
 
     def __init__(self, program: LazyProgram, epoch: int, worker: int):
         self._program, self._where, self._places = program, (epoch, worker), count()
-        self._numbers = program.begin()
-        self._start = None if program.seed is not None else self._numbers.states()
+        self._start = program.before()
         self._given: list[int] = []  # digests of the samples so far
 
         self._seed(0)
@@ -119,8 +118,7 @@ class _Samples(Iterator[Any]):
         PROCESS.failed = None
         if place >= _MOST_SKIPPED:
             raise error
-        if self._start is not None:
-            self._numbers.restore(self._start)
+        self._program.set_back(self._start, error=error)
         with eager():
             self._own = iter(self._program.dataset)
             for skipped in range(place):

@@ -156,15 +156,22 @@ def test_a_stream_is_begun_again_if_it_fails_while_pictures_wait(files, workers,
         assert_equal(found, expected)
 
 
+class Left:
+    """What a lazy loader does not know of."""
+
+    __slots__ = ("files",)
+
+
 class Shared(IterableDataset):
     """Gives other samples when it is begun again."""
 
     def __init__(self, files):
-        self.left = list(enumerate(files))
+        self.left = Left()
+        self.left.files = list(enumerate(files))
 
     def __iter__(self):
-        while self.left:
-            at, file = self.left.pop(0)
+        while self.left.files:
+            at, file = self.left.files.pop(0)
             tensor = Pictures([file])[0][0]
             if at == 2 and lazy_of(tensor) is not None:
                 raise TypeError("a tensor that waits")

@@ -231,3 +231,14 @@ def test_generators_inside_of_wrapped_data_sets_are_found(files):
         with LazyLoader(make(num_workers=workers), seed=2, check=False) as loader:
             found.append(batches_of(loader))
     assert_equal(found[1], found[0])
+
+
+def test_a_subset_is_asked_for_one_sample_after_the_other(files):
+    """Its `__getitems__` has no more than that in it, so batches of any size are equal."""
+    found = []
+    for size in (2, 4):
+        own = loader_of(Subset(Pictures(files), range(8)), batch_size=size)
+        with LazyLoader(own, seed=2, check=False) as loader:
+            found.append([image for batch in loader for image in batch[0]])
+            assert "made together" not in loader.explain()
+    assert_equal(found[1], found[0])

@@ -1,14 +1,18 @@
 """Threads, event loops and processes in a data set; workers of all kinds; what they share."""
 
 import asyncio
+import collections
 import contextvars
 import copy
+import itertools
 import multiprocessing
 import os
 import queue
 import random
+import sqlite3
 import subprocess
 import tarfile
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -471,3 +475,128 @@ def opener_that_the_program_registers_in_its_workers():
     Image.preinit()
     dataset = Pairs(_both_as_tensors)
     return DataLoader(dataset, batch_size=3, num_workers=1, worker_init_fn=register)
+
+
+# What is kept from sample to sample, and an error while pictures wait
+
+
+class Keeps(Pairs):
+    """One sample of it cannot be made while arrays wait. `keep` returns what the others, and those
+    that are made once more, must find.
+    """
+
+    def __init__(self, keep):
+        super().__init__(None)
+        self.keep = keep
+
+    def __getitem__(self, at):
+        a = array(self.files[at])
+        kept = self.keep(self, at)
+        return torch.from_numpy(a), len(memoryview(a)) if at == 4 else SIZE, kept
+
+
+def _containers(data, at):
+    if not hasattr(data, "last"):
+        data.last, data.seen, data.places = collections.deque(maxlen=3), [], {"count": 0}
+        data.table, data.grown = np.zeros(3), set()
+    data.last.append(at)
+    data.seen += [at]
+    data.places["count"] += 1
+    data.table[at % 3] += 1
+    data.grown.add(len(data.seen))
+    return sum(data.last), len(data.seen), dict(data.places), data.table.sum(), len(data.grown)
+
+
+_asked = 0
+
+
+def _variables(data, at):
+    global _asked
+    _asked += 1
+    type(data).asked = getattr(type(data), "asked", 0) + 1
+    return _asked, type(data).asked
+
+
+def _sample_before(data, at):
+    before, data.before = getattr(data, "before", None), tensor(data.files[at])
+    return data.before if before is None else (data.before + before) / 2
+
+
+def _lines_of_a_file(data, at):
+    if not hasattr(data, "lines"):
+        data.lines = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        data.lines.write(b"\n".join(b"%d" % number for number in range(100)))
+        data.lines.seek(0)
+    return int(data.lines.readline())
+
+
+def _iterator_of_the_first_batch(data, at):
+    data.count = getattr(data, "count", itertools.count())
+    return next(data.count)
+
+
+def _register(keep, size=2):
+    def make():
+        return DataLoader(Keeps(keep), batch_size=size)
+
+    make.__name__ = f"kept_and_an_error_while_pictures_wait{keep.__name__}"
+    loader_trap(make)
+
+
+for _keep in (_containers, _variables, _sample_before, _lines_of_a_file):
+    _register(_keep)
+_register(_iterator_of_the_first_batch, 6)
+
+
+def _numbers_of_a_queue(data, at):
+    if not hasattr(data, "queue"):
+        data.queue = queue.Queue()
+        for number in range(99):
+            data.queue.put(number)
+    return data.queue.get()
+
+
+def _rows_of_a_table(data, at):
+    data.connection = getattr(data, "connection", None) or sqlite3.connect(":memory:")
+    if not hasattr(data, "rows"):
+        data.rows = data.connection.execute(
+            "with recursive n(x) as (select 1 union all select x+1 from n limit 9) select x from n"
+        )
+    return next(data.rows)[0]
+
+
+def _members_of_a_stream(data, at):
+    if not hasattr(data, "tar"):
+        file = fresh(".tar")
+        with tarfile.open(file, "w") as tar:
+            for path in FILES:
+                tar.add(path, Path(path).name)
+        data.tar = tarfile.open(file, "r|")  # noqa: SIM115
+    return data.tar.next().name
+
+
+for _keep in (_numbers_of_a_queue, _rows_of_a_table, _members_of_a_stream):
+    _register(_keep)
+
+
+class Broken(Counted):
+    """A file that cannot be decoded is seen in the training process."""
+
+    def __init__(self):
+        super().__init__()
+        broken = fresh(".jpg")
+        data = Path(FILES[0]).read_bytes()
+        Path(broken).write_bytes(data[: len(data) // 2])
+        self.files[4] = broken
+
+    def __getitem__(self, at):
+        try:
+            return super().__getitem__(at)
+        except OSError:
+            self.files[4] = self.files[3]
+            return super().__getitem__(at)
+
+
+@loader_trap
+def counter_of_the_program_and_a_broken_file():
+    return DataLoader(Broken(), batch_size=3, num_workers=1)
