@@ -40,6 +40,7 @@ class Account:
         mine.compared += told.compared
         mine.compared_seconds += told.compared_seconds
         mine.again += told.again
+        mine.left.update(told.left)
         if told.bad and not mine.bad:
             index, file, error = told.bad[0]
             self.say(
@@ -78,7 +79,8 @@ def explain(
         else "no picture was opened that waits"
     ]
     lines += executor.describe()
-    lines += [f"{count} were made as noted: {why}" for why, count in executor.left.most_common()]
+    left = executor.left + told.left
+    lines += [f"{count} were made as noted: {why}" for why, count in left.most_common()]
     lines += _describe_looks(account, epoch)
     if program.is_late:
         lines.append("collate_fn runs in the training process, on finished pictures")

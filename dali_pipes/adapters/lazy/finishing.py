@@ -11,14 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from dali_pipes.adapters.lazy.compiler.batches import RowKind, as_noted
+from dali_pipes.adapters.lazy.compiler.batches import RowKind
 from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
 from dali_pipes.adapters.lazy.compiler.lines import Item, LinePart
 from dali_pipes.adapters.lazy.explain import Account
 from dali_pipes.adapters.lazy.found import WaitingParts, moved
 from dali_pipes.adapters.lazy.program import LazyProgram, Parcel, Told, file_of
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, read_states, restore
-from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import eager
 
 _COMPARED = 8  # pictures of each kind
@@ -178,7 +177,7 @@ class BatchFinisher:
         kind = part.line.kind
         assert part.images is not None
         pairs = list(zip(part.images[:_COMPARED].cpu(), part.items, part.rows, strict=False))
-        apart = [_apart(as_noted(image, kind), item, kind) for image, item, _ in pairs]
+        apart = [_apart(image, item, kind) for image, item, _ in pairs]
         self._account.compared += len(pairs)
         factor = 1.0 if part.images.device.type == "cpu" else _ON_A_GPU
         for found, (_, item, row) in zip(apart, pairs, strict=True):
@@ -195,9 +194,7 @@ class BatchFinisher:
 
 def _apart(made: Any, item: Item, kind: RowKind) -> float:
     """How far a picture is from the one that is made as noted, on average, in steps of 1/255."""
-    recipe = item.recipe
-    front = Recipe(recipe.source, recipe.size, recipe.mode, recipe.notes[: item.done])
-    one, other = (np.asarray(each, np.float32) for each in (made, front.make()))
+    one, other = (np.asarray(each, np.float32) for each in (made, item.recipe.make()))
     if one.shape != other.shape:
         return 255.0
     scale = 255.0 if kind.scale is None else float(np.mean(np.abs(kind.scale)))

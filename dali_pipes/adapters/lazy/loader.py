@@ -127,6 +127,7 @@ class LazyLoader(RefusesAttributes):
         self.batch_sampler = None if outer is None else _EpochSampler(self, outer)
 
         self._executor = Executor(config, self._device, self.batch_size or 1, self._ahead)
+        self._program.places = self._executor.places()
         self._account = Account()
         self._finisher = BatchFinisher(
             self._program, self._executor, self._account, device, check, loader.pin_memory

@@ -26,6 +26,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.compared import SECONDS, Checks, NotTheSame
+from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
 from dali_pipes.adapters.lazy.memory import Kept, Memory, memory_of
@@ -64,6 +65,7 @@ class Told:
             of CPU that it took.
         compared: how many samples and batches were made twice, and the seconds that it took.
         again: how many batches were made once more, since a file could not be read.
+        left: how many pictures a worker made that have no place in the plan, by reason.
         said: what the user should know, in words.
         bad: index, file and error of each sample in whose place another one came.
     """
@@ -74,6 +76,7 @@ class Told:
     compared: int = 0
     compared_seconds: float = 0.0
     again: int = 0
+    left: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
     bad: list[tuple[Any, str, str]] = field(default_factory=list)
 
@@ -145,6 +148,7 @@ class LazyProgram(Dataset[Any]):
 
     Attributes:
         told: what there is to say with the next parcel.
+        places: which pictures a backend makes; None: there is none.
     """
 
     def __init__(self, loader: DataLoader[Any], seed: int | None, check: bool, substitutes: bool):
@@ -163,6 +167,7 @@ class LazyProgram(Dataset[Any]):
         self.numbers: Numbers | None = None
         self.memory: Memory | None = None
         self._batches = 0
+        self.places: NotePlaces | None = None
         # of the batch that is being made
         self._ask: Ask | None = None
         self._before: Before | None = None
@@ -430,7 +435,9 @@ class LazyProgram(Dataset[Any]):
                 )
                 return None
         # pictures of Pillow's are made here, by many workers at once
-        parcel = self._parcel(true_pictures(samples), samples)
+        samples = true_pictures(samples)
+        self._make_rest(samples)
+        parcel = self._parcel(samples, samples)
         parcel.is_collated, parcel.before_collate = False, before
         return parcel
 
@@ -446,7 +453,13 @@ class LazyProgram(Dataset[Any]):
                     "collate_fn looks at pixels, and keeps something from batch to batch; so it "
                     "runs in the workers, with true pictures"
                 )
+        self._make_rest(batch)
         return batch
+
+    def _make_rest(self, batch: Any) -> None:
+        """Makes what no backend makes."""
+        if self.places:
+            self.places.make_rest(WaitingParts(batch).cells)
 
     def _parcel(self, batch: Any, samples: Any) -> Parcel:
         told, self.told = self.told, Told()
@@ -457,6 +470,8 @@ class LazyProgram(Dataset[Any]):
         PROCESS.seconds.clear()
         told.compared, self.checks.count = self.checks.count, 0
         told.compared_seconds, self.checks.seconds = self.checks.seconds, 0.0
+        if self.places:
+            told.left, self.places.left = self.places.left, Counter()
         told.said += self.checks.said
         self.checks.said = []
         ask, before, self._ask, self._before = self._ask, self._before, None, None

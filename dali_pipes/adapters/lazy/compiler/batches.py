@@ -4,7 +4,7 @@ Rows of one `RowKind` can be in one planned batch. A `Room` says for which opera
 whole images a backend was made; a row whose own are a part of these, in their order, has a place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from io import BytesIO
@@ -132,80 +132,57 @@ class NotedTransform(Transform):
         raise RuntimeError("nothing is drawn: the program has drawn")
 
 
-class Room:
+class Room(NamedTuple):
     """For which operations and steps on whole images a backend is made, in their order."""
 
-    def __init__(self) -> None:
-        self.slots: list[Slot] = []
-        self.steps: list[tuple[Any, ...]] = []
+    slots: list[Slot]
+    steps: list[tuple[Any, ...]]
 
-    @property
-    def size(self) -> int:
-        return len(self.slots) + len(self.steps)
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Room":
+        """A room for all of these rows, but for those with too much."""
+        made = cls([], [])
+        # those that have most come first, since others often fit in between
+        for row in sorted(rows, key=lambda row: -len(row.operations) - len(row.steps)):
+            slots, steps = [each.slot for each in row.operations], [each.key for each in row.steps]
+            if not made.has(row):
+                if len(made.slots) + len(slots) <= MOST_SLOTS:
+                    made.slots.extend(slots)
+                if len(made.steps) + len(steps) <= MOST_STEPS:
+                    made.steps.extend(steps)
+        return made
 
     def has(self, row: Row) -> bool:
         """Whether each of its operations and steps has a place."""
-        return (not row.operations or find_slots(row.operations, self.slots) is not None) and (
-            not row.steps or find_steps(row.steps, self.steps) is not None
-        )
+        return self.places_of(row) is not None
 
-    def grown_for(self, rows: Sequence[Row]) -> "Room":
-        """A room that has what this one has, and all of these rows, but for those with too much."""
-        made = Room()
-        made.slots, made.steps = list(self.slots), list(self.steps)
-        for row in rows:
-            first = _count_first(find_slots, row.operations, made.slots)
-            slots = [each.slot for each in row.operations[first:]]
-            if len(made.slots) + len(slots) <= MOST_SLOTS:
-                made.slots += slots
-            first = _count_first(find_steps, row.steps, made.steps)
-            keys = [each.key for each in row.steps[first:]]
-            if len(made.steps) + len(keys) <= MOST_STEPS:
-                made.steps += keys
-        return made
+    def places_of(self, row: Row) -> tuple[list[int], list[int]] | None:
+        """The places of its operations and of its steps, in order; None: there are too few."""
+        slots = _find(row.operations, self.slots, _carries_out)
+        steps = _find(row.steps, self.steps, lambda key, step: key == step.key)
+        return None if slots is None or steps is None else (slots, steps)
 
 
-def find_slots(operations: Sequence[Operation], slots: Sequence[Slot]) -> list[int] | None:
-    """The slot of each operation, in order; None: there are too few."""
-    places, at, count = [], 0, len(slots)
-    for op, _, own, _ in operations:
-        # it carries the operation out as its own slot does
-        while at < count and not (
-            slots[at] is own
-            or (
-                slots[at].interpolation == own.interpolation and slots[at].fill == own.fill
-                if op in MOVES
-                else op != "GaussianBlur" or slots[at].kernel_size == own.kernel_size
-            )
-        ):
-            at += 1
-        if at == count:
-            return None
-        places.append(at)
-        at += 1
-    return places
-
-
-def find_steps(steps: Sequence[Whole], keys: Sequence[Any]) -> list[int] | None:
-    """The place of each step, in order; None: there are too few."""
+def _find(own: Sequence[Any], there: Sequence[Any], fits: Callable[..., bool]) -> list[int] | None:
     places, at = [], 0
-    for step in steps:
-        key = step.key
-        while at < len(keys) and keys[at] != key:
+    for each in own:
+        while at < len(there) and not fits(there[at], each):
             at += 1
-        if at == len(keys):
+        if at == len(there):
             return None
         places.append(at)
         at += 1
     return places
 
 
-def _count_first(find: Any, own: Sequence[Any], there: Sequence[Any]) -> int:
-    """How many of the first ones have a place."""
-    count = len(own)
-    while count and find(own[:count], there) is None:
-        count -= 1
-    return count
+def _carries_out(slot: Slot, operation: Operation) -> bool:
+    """Whether it carries the operation out as its own slot does."""
+    op, own = operation.op, operation.slot
+    if slot is own:
+        return True
+    if op in MOVES:
+        return slot.interpolation == own.interpolation and slot.fill == own.fill
+    return op != "GaussianBlur" or slot.kernel_size == own.kernel_size
 
 
 def transform_of(kind: RowKind, room: Room) -> NotedTransform:
@@ -251,20 +228,19 @@ def images_of(recipes: Sequence[Recipe]) -> LooseImages:
 def plan_batch(kind: RowKind, room: Room, rows: Sequence[Row], images: LooseImages) -> PlannedBatch:
     """The planned batch of these rows of these images, for all of which there is room."""
     count, slots = len(rows), len(room.slots)
-    steps, sizes = _plan_steps(room, rows, images.sizes)
+    places = [room.places_of(row) or ((), ()) for row in rows]
+    steps, sizes = _plan_steps(room, [steps for _, steps in places], rows, images.sizes)
 
     ops = np.zeros((count, slots), np.int8)
     # not float32, as of what is drawn: 0.4 - 1 + 1 would be below 0.4, and be cut to other pixels
     magnitudes: Any = np.zeros((count, slots))
     tables: list[Any] = []
-    for at, row in enumerate(rows):
-        if row.operations:
-            places = find_slots(row.operations, room.slots) or ()
-            for place, (op, magnitude, _, table) in zip(places, row.operations, strict=True):
-                ops[at, place], magnitudes[at, place] = CODE[op], magnitude
-                if table is not None:
-                    magnitudes[at, place] = len(tables)
-                    tables.append(table)
+    for at, (row, (own, _)) in enumerate(zip(rows, places, strict=True)):
+        for place, (op, magnitude, _, table) in zip(own, row.operations, strict=True):
+            ops[at, place], magnitudes[at, place] = CODE[op], magnitude
+            if table is not None:
+                magnitudes[at, place] = len(tables)
+                tables.append(table)
     nothing = np.zeros((count, 4), np.int64), np.zeros((count, 0)), np.zeros((count, 0, 2, 3))
 
     # one array of all numbers: NumPy's cost is by the call
@@ -286,13 +262,11 @@ def plan_batch(kind: RowKind, room: Room, rows: Sequence[Row], images: LooseImag
 
 
 def _plan_steps(
-    room: Room, rows: Sequence[Row], sizes: np.ndarray
+    room: Room, places: Sequence[Sequence[int]], rows: Sequence[Row], sizes: np.ndarray
 ) -> tuple[list[DrawnStep], np.ndarray]:
     """The steps on whole images, and the sizes after them."""
-    if not room.steps:
-        return [], sizes
     columns: list[dict[int, Whole]] = [
-        dict(zip(find_steps(row.steps, room.steps) or (), row.steps, strict=True)) for row in rows
+        dict(zip(each, row.steps, strict=True)) for each, row in zip(places, rows, strict=True)
     ]
     drawn = []
     for at, (kind, interpolation, fill, mode) in enumerate(room.steps):
@@ -356,7 +330,5 @@ def finish(images: torch.Tensor, kind: RowKind, rows: Sequence[Row]) -> torch.Te
 
 
 def as_noted(made: torch.Tensor, kind: RowKind) -> Any:
-    """One of these, on the CPU, as the picture, the array or the tensor that the program had."""
-    if kind.form == "tensor":
-        return made
-    return Image.fromarray(made.numpy()) if kind.form == "picture" else made.numpy()
+    """Some of these as the array or the tensor that the program had."""
+    return made if kind.form == "tensor" else made.cpu().numpy()

@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections import Counter, deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +21,11 @@ import torch
 from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.compiler.batches import RowKind, as_noted, kind_of
 from dali_pipes.adapters.lazy.compiler.lines import Item, LinePart, Lines, Pairs
-from dali_pipes.adapters.lazy.compiler.reading import read, read_front
+from dali_pipes.adapters.lazy.compiler.places import NotePlaces
+from dali_pipes.adapters.lazy.compiler.reading import read
 from dali_pipes.adapters.lazy.compiler.row import Row
 from dali_pipes.adapters.lazy.recipes import STORES_RGB, Recipe, Source
-from dali_pipes.adapters.lazy.state import eager
-from dali_pipes.adapters.lazy.steps.step import STEPS, NoPlace
+from dali_pipes.adapters.lazy.steps.step import NoPlace
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.pixels.pool import _one_core_each
 from dali_pipes.backends.registry import load_backend
@@ -70,7 +70,7 @@ class Executor:
 
     Attributes:
         count: how many pictures backends made.
-        left: how many they did not make, or not to the end, by reason.
+        left: how many they did not make, by reason.
     """
 
     def __init__(
@@ -106,15 +106,16 @@ class Executor:
             while self._reading or self._read():
                 work = self._reading[0]
                 self._complete(work)
-                for following in list(self._reading)[1:2]:
-                    # what a backend leaves is done in threads, while the program trains
-                    self._make_parts(following, only_with_rest=True)
                 self._reading.popleft()
                 yield work
             if self._error:
                 raise self._error
         finally:
             self._abandon()
+
+    def places(self) -> NotePlaces | None:
+        """For a worker: what backends have a place for; None: there is none."""
+        return NotePlaces(self.device.type == "cuda") if self._lines else None
 
     def refuse(self, kind: RowKind, why: str) -> None:
         """Has all pictures of a kind made as noted from the next work on."""
@@ -138,8 +139,7 @@ class Executor:
         """Forgets what nobody waits for any more."""
         for work in self._reading:
             for item in work.items:
-                if item.future:
-                    item.future.cancel()
+                item.future.cancel()
         self._reading.clear()
         if self._lines:
             self._lines.forget()
@@ -184,63 +184,55 @@ class Executor:
         for item in items:
             item.recipe.source.check()
 
-        if self._lines:
-            items = self._place(work, items)
-        for item in items:
-            self.left[item.why or "there is no backend"] += 1
-            self._make_as_noted(work, item)
-
-    def _place(self, work: LazyWork, items: list[Item]) -> list[Item]:
-        """Sends pictures to lines, where they can be made to the end or in front; returns those
-        that can not.
-        """
         groups: dict[RowKind, Pairs] = {}
-        others: list[Item] = []
         for item in items:
-            source = item.recipe.source
-            # without any, nothing is compared: of a source in memory that takes a while
-            if self._kept_away and source in self._kept_away:
-                item.why = "a backend could not decode it"
-            elif source.coding == STORES_RGB and self._decodes_on_gpu:
-                item.why = "nvJPEG takes its red, green and blue for other colors"
-            if item.why:
-                others.append(item)
-                continue
-            row, item.why, item.front = read(item.recipe)
-            item.done = len(item.recipe.notes)
-            if row is None or not _sort(groups, item, row):
-                others.append(item)
-        self._send(work, groups, others)
-        if not others:
-            return []
-
-        items, others, groups = others, [], {}
-        for item in items:
-            item.done = item.front
-            if not item.front or not _sort(groups, item, read_front(item.recipe, item.front)):
-                others.append(item)
-        self._send(work, groups, others)
-        return others
-
-    def _send(self, work: LazyWork, groups: dict[RowKind, Pairs], others: list[Item]) -> None:
-        """Sends pictures to the lines of their kinds; adds those that have none to `others`."""
-        assert self._lines
+            try:
+                row = self._read_row(item.recipe)
+                groups.setdefault(kind_of(row), []).append((item, row))
+            except NoPlace as why:
+                self._make_as_noted(work, item, str(why))
         for kind, pairs in groups.items():
-            parts, rest = self._lines.send(kind, pairs, self._number)
-            work.parts += parts
-            others += rest
-            self.count += len(pairs) - len(rest)
-            for part in parts:
-                self.left.update(f"from there on: {item.why}" for item in part.items if item.why)
+            self._send(work, kind, pairs)
+
+    def _read_row(self, recipe: Recipe) -> Row:
+        """
+        Raises:
+            NoPlace: no backend makes it.
+        """
+        if self._lines is None:
+            raise NoPlace("there is no backend")
+        # without any, nothing is compared: of a source in memory that takes a while
+        if self._kept_away and recipe.source in self._kept_away:
+            raise NoPlace("a backend could not decode it")
+        if recipe.source.coding == STORES_RGB and self._decodes_on_gpu:
+            raise NoPlace("nvJPEG takes its red, green and blue for other colors")
+        return read(recipe)
+
+    def _send(self, work: LazyWork, kind: RowKind, pairs: Pairs) -> None:
+        """Sends pictures to the line of their kind, or has them made as noted."""
+        assert self._lines
+        try:
+            line = self._lines.find(kind, [row for _, row in pairs])
+            fitting = [pair for pair in pairs if line.room.has(pair[1])]
+            why = "they have other operations than the first ones"
+            work.parts += line.send(fitting)
+            self.count += len(fitting)
+        except NoPlace as error:
+            fitting, why = [], str(error)
+        if len(fitting) < len(pairs):
+            sent = {id(item) for item, _ in fitting}
+            for item, _ in pairs:
+                if id(item) not in sent:
+                    self._make_as_noted(work, item, why)
 
     # making
 
     def _complete(self, work: LazyWork) -> None:
         """Fills the cells of a work, or says why that fails."""
-        self._make_parts(work)
-        futures = [item.future for item in _items_of(work) if item.future]
+        for part in list(work.parts):
+            self._wait_for(part)
         # meanwhile threads and backends get more to do
-        while not all(each.done() for each in futures) and self._read():
+        while not all(item.future.done() for item in work.items) and self._read():
             pass
         if self._suspects:
             self._keep_away(self._suspects)
@@ -251,21 +243,10 @@ class Executor:
             except Exception as error:
                 work.error = error
 
-    def _make_parts(self, work: LazyWork, only_with_rest: bool = False) -> None:
-        """Waits for what backends make, and has done as noted what they leave."""
-        for part in list(work.parts):
-            has_rest = any(map(_has_rest, part.items))
-            if part.images is not None or (only_with_rest and not has_rest):
-                continue
-            self._wait_for(part)
-            if part.images is not None and has_rest:
-                images = part.images.cpu()
-                for image, item in zip(images, part.items, strict=True):
-                    value = as_noted(image, part.line.kind)
-                    item.future = self._submit(item.recipe, value, item.done)
-
     def _wait_for(self, part: LinePart) -> None:
         """Returns when it is made; or else its pictures are made as noted."""
+        if part not in self._reading[0].parts:
+            return  # it was left with one before it
         try:
             part.line.wait_for(part)
             return
@@ -281,46 +262,32 @@ class Executor:
             )
 
         assert self._lines
-        failed = self._lines.recover(part)
+        left = self._lines.recover(part)
         for work in self._reading:
-            for each in [each for each in work.parts if each in failed]:
+            for each in [each for each in work.parts if each in left]:
                 work.parts.remove(each)
+                self.count -= len(each.items)
                 for item in each.items:
-                    self.count -= 1
-                    self.left["a backend failed"] += 1
-                    self._make_as_noted(work, item)
+                    self._make_as_noted(work, item, "a backend failed")
         self._suspects += part.items
 
     def _keep_away(self, suspects: list[Item]) -> None:
         """Keeps what a backend could not decode away from it: what cannot be made as noted either,
         or all suspects.
         """
-        bad = [item for item in suspects if item.future and item.future.exception()]
+        bad = [item for item in suspects if item.future.exception()]
         if len(self._kept_away) < _MOST_KEPT_AWAY:
             self._kept_away.update(item.recipe.source for item in bad or suspects)
 
-    def _make_as_noted(self, work: LazyWork, item: Item) -> None:
-        work.items.append(item)
-        item.done, item.future = 0, self._submit(item.recipe)
-
-    def _submit(self, recipe: Recipe, value: Any = None, done: int = 0) -> Future[Any]:
-        """Does the notes of a recipe in a thread: all, or those after the first `done` of them."""
+    def _make_as_noted(self, work: LazyWork, item: Item, why: str) -> None:
+        """Has it made in a thread."""
         if self._pool is None:
             count = min(available_cpus(), _MOST_THREADS)
             self._pool = ThreadPoolExecutor(count, "lazy_pictures")
             _one_core_each(self._pool, count)
-        return self._pool.submit(_make, recipe, value, done)
-
-
-def _sort(groups: dict[RowKind, Pairs], item: Item, row: Row) -> bool:
-    """Adds a picture to those of its kind; False: no backend makes such numbers."""
-    try:
-        kind = kind_of(row)
-    except NoPlace as error:
-        item.why = str(error)
-        return False
-    groups.setdefault(kind, []).append((item, row))
-    return True
+        self.left[why] += 1
+        work.items.append(item)
+        item.future = self._pool.submit(_make, item.recipe)
 
 
 def _reason_of(error: Exception) -> str:
@@ -330,30 +297,9 @@ def _reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {said[-1] if said else ''}"
 
 
-def _items_of(work: LazyWork) -> Iterator[Item]:
-    yield from work.items
-    for part in work.parts:
-        yield from part.items
-
-
-def _has_rest(item: Item) -> bool:
-    return item.done < len(item.recipe.notes)
-
-
-def _make(recipe: Recipe, value: Any, done: int) -> Any:
+def _make(recipe: Recipe) -> Any:
     # PyTorch's default dtype belongs to the process: to change it here would change it there
-    if torch.get_default_dtype() != torch.float32:
-        return _LATER
-    return _make_here(recipe, value, done)
-
-
-def _make_here(recipe: Recipe, value: Any, done: int) -> Any:
-    if not done:
-        return recipe.make()
-    with eager():
-        for name, args, options in recipe.notes[done:]:
-            value = STEPS[name].make(value, *args, **options)
-    return value
+    return recipe.make() if torch.get_default_dtype() == torch.float32 else _LATER
 
 
 @in_own_modes
@@ -364,36 +310,23 @@ def _fill(work: LazyWork, device: torch.device) -> None:
         Exception: a picture cannot be made, or its file has changed meanwhile.
     """
     for item in work.items:
-        _keep(item, _result_of(item), device)
+        made = item.future.result()
+        item.keep(item.recipe.make() if made is _LATER else made, device)
     for part in work.parts:
         assert part.images is not None
+        images = as_noted(part.images, part.line.kind)
         first = 0
         for _, group in itertools.groupby(part.items, lambda item: id(item.cell)):
             items = list(group)
-            images, first = part.images[first : first + len(items)], first + len(items)
+            own, first = images[first : first + len(items)], first + len(items)
             cell = items[0].cell
-            if len(items) == len(cell.rows) and not any(map(_has_rest, items)):
-                is_array = part.line.kind.form == "array"
-                cell.fill(cell.join(images.cpu().numpy() if is_array else images))
+            if len(items) == len(cell.rows):
+                cell.fill(cell.join(own))
                 continue
-            for item, image in zip(items, images, strict=True):
-                value = _result_of(item) if item.future else as_noted(image, part.line.kind)
-                _keep(item, value, device)
+            for item, image in zip(items, own, strict=True):
+                item.keep(image, device)
 
-    for item in _items_of(work):
+    for item in itertools.chain(work.items, *[part.items for part in work.parts]):
         item.recipe.source.check()
     for cell in work.cells:
         cell.make()
-
-
-def _result_of(item: Item) -> Any:
-    """What is made as noted, once it is."""
-    assert item.future
-    made = item.future.result()
-    return _make_here(item.recipe, None, 0) if made is _LATER else made
-
-
-def _keep(item: Item, value: Any, device: torch.device) -> None:
-    if isinstance(value, torch.Tensor):
-        value = value.to(device)
-    item.cell.rows[item.place] = value

@@ -6,10 +6,10 @@ batches of one small picture, which push the others through. So no stream has to
 and a kind that comes seldom holds nothing up.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,19 +26,18 @@ from dali_pipes.adapters.lazy.compiler.batches import (
 )
 from dali_pipes.adapters.lazy.compiler.row import Row
 from dali_pipes.adapters.lazy.recipes import Recipe
+from dali_pipes.adapters.lazy.steps.step import NoPlace
 from dali_pipes.backends.backend import Backend, Decoded, Job
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.system.modes import in_own_modes
 
 FEW = 4  # pictures of a kind that come before it gets a backend
-MOST_LINES = 8  # backends at the same time
-IDLE = 32  # works without a picture of its kind, after which a line may make place for another
+MOST_LINES = 8  # backends
 MOST_FAILURES = 3  # of a line's backends, one after the other, each before its first batch
-_MOST_COUNTED = 4096  # kinds
+_MOST_MET = 4096  # kinds that have come without a backend
 
 ReadMore = Callable[[], bool]
 
@@ -48,19 +47,17 @@ class Item:
     """One picture of a work: `cell.rows[place]` is its recipe.
 
     Attributes:
-        done: how many of the recipe's notes a backend does; the rest is done as noted.
-        front: how many of the first notes a backend may do, if it does not do all.
-        why: why it does not do all; "": it does.
-        future: what is done as noted.
+        future: what is made as noted.
     """
 
     cell: Cell
     place: int
     recipe: Recipe
-    done: int = 0
-    front: int = 0
-    why: str = ""
-    future: "Future[Any] | None" = None
+    future: "Future[Any]" = field(init=False)
+
+    def keep(self, made: Any, device: torch.device) -> None:
+        """Puts what was made in its place."""
+        self.cell.rows[self.place] = made.to(device) if isinstance(made, torch.Tensor) else made
 
 
 @dataclass(eq=False)
@@ -90,7 +87,6 @@ class BackendLine:
         read_more: reads and plans one work more; False: it may not, or there is none.
 
     Attributes:
-        last_used: the number of the last work that had a picture for it.
         failures: how often its backend failed since it last made a batch.
         count: how many pictures it made.
     """
@@ -103,18 +99,20 @@ class BackendLine:
         self._backend: Backend | None = None
         self._stream: Iterator[Decoded] | None = None
         self._filler = plan_filler(kind, room)
-        self.last_used = self.failures = self.count = 0
+        self.failures = self.count = 0
 
     @in_own_modes
     def start(self, config: LoaderConfig, device: torch.device) -> None:
-        """Starts a backend.
+        """Starts a backend, in the place of one that has failed.
 
         Raises:
             ConfigError: one of these options cannot make what this line is for.
         """
+        self.close()
+        self._waiting, self._inside = deque(self.unmade), {}
         transform = transform_of(self.kind, self.room)
         job = Job(transform, self._filler.images, self.batch_size, device)
-        self._backend, self._stream = load_backend(config)(job, config), None
+        self._backend = load_backend(config)(job, config)
 
     def send(self, pairs: Pairs) -> list[LinePart]:
         """Plans these pictures, for all of which there is room."""
@@ -162,13 +160,11 @@ class BackendLine:
         """The parts that are not made yet, in order."""
         return [*self._inside.values(), *self._waiting]
 
-    def start_again(
-        self, parts: list[LinePart], config: LoaderConfig, device: torch.device
-    ) -> None:
-        """Starts another backend, which makes these parts first."""
-        self.close()
-        self._inside, self._waiting = {}, deque(parts)
-        self.start(config, device)
+    def drop(self, part: LinePart) -> None:
+        """Does not make this part."""
+        self._inside.pop(id(part.planned), None)
+        if part in self._waiting:
+            self._waiting.remove(part)
 
     def forget(self) -> None:
         """Nobody waits for its parts any more."""
@@ -203,116 +199,46 @@ class Lines:
         self.config, self.device, self.batch_size = config, device, batch_size
         self._read_more = read_more
         self._lines: dict[RowKind, BackendLine] = {}
-        # which get no more pictures, but still have some
-        self._ending: list[BackendLine] = []
-        self._met: Counter[RowKind] = Counter()
+        self._met: dict[RowKind, list[Row]] = {}
         self._refused: dict[RowKind, str] = {}
 
-    def send(self, kind: RowKind, pairs: Pairs, work: int) -> tuple[list[LinePart], list[Item]]:
-        """Plans those of these pictures for which a line has room.
+    def find(self, kind: RowKind, rows: list[Row]) -> BackendLine:
+        """The line of a kind, of which these rows have come.
 
-        Args:
-            work: the number of their work.
-
-        Returns:
-            Their parts, and the other pictures, with the reason.
+        Raises:
+            NoPlace: it has none.
         """
-        line, why = self._find(kind, [row for _, row in pairs], work)
-        if line is None:
-            taken: Pairs = []
-        elif not why:
-            taken = pairs
-        else:
-            taken = [(item, row) for item, row in pairs if line.room.has(row)]
-
-        mine = {id(item) for item, _ in taken}
-        others = [item for item, _ in pairs if id(item) not in mine]
-        for item in others:
-            item.why = item.why or why
-        if line is None or not taken:
-            return [], others
-        line.last_used = work
-        return line.send(taken), others
-
-    def _find(
-        self, kind: RowKind, rows: Sequence[Row], work: int
-    ) -> tuple[BackendLine | None, str]:
-        """The line of these rows, and why it has no room for some of them; None: there is none."""
         if kind in self._refused:
-            return None, self._refused[kind]
-        line = self._lines.get(kind)
-        if line and all(map(line.room.has, rows)):
-            return line, ""
+            raise NoPlace(self._refused[kind])
+        if line := self._lines.get(kind):
+            return line
+        if len(self._met) >= _MOST_MET:
+            self._met.clear()
+        met = self._met.setdefault(kind, [])
+        met += rows
+        if len(met) < FEW:
+            raise NoPlace("too few pictures are like it")
+        if len(self._lines) >= MOST_LINES:
+            del self._met[kind]
+            raise NoPlace(f"there are more than {MOST_LINES} kinds of pictures")
+        return self._open(kind, Room.of(self._met.pop(kind)), max(len(rows), self.batch_size))
 
-        if line is None:
-            if len(self._met) >= _MOST_COUNTED:
-                self._met.clear()
-            self._met[kind] += len(rows)
-            if self._met[kind] < FEW:
-                return None, "too few pictures are like it"
-            if not self._make_place(work):
-                return None, f"there are more than {MOST_LINES} kinds of pictures"
-
-        room = line.room if line else Room()
-        grown = room.grown_for(rows)
-        too_many = "" if all(map(grown.has, rows)) else "it has too many operations"
-        if line and grown.size == room.size:
-            return line, too_many
-        if line:
-            self._retire(line)
-        opened, refusal = self._open(kind, grown, max(len(rows), self.batch_size))
-        return opened, refusal or too_many
-
-    def _make_place(self, work: int) -> bool:
-        """Retires the line that was not used for longest, if there are as many as may be."""
-        if len(self._lines) < MOST_LINES:
-            return True
-        oldest = min(self._lines.values(), key=lambda line: line.last_used)
-        if work - oldest.last_used < IDLE:
-            return False
-        self._retire(oldest)
-        return True
-
-    def _retire(self, line: BackendLine) -> None:
-        del self._lines[line.kind]
-        self._ending.append(line)
-        self.close_ended()
-
-    def close_ended(self) -> None:
-        """Closes lines that get no more pictures and have none."""
-        for line in [line for line in self._ending if not line.unmade]:
-            self._ending.remove(line)
-            line.close()
-
-    def _open(self, kind: RowKind, room: Room, batch_size: int) -> tuple[BackendLine | None, str]:
-        """A new line; None: no backend makes such pictures, for this reason."""
+    def _open(self, kind: RowKind, room: Room, batch_size: int) -> BackendLine:
         line = BackendLine(kind, room, batch_size, self._read_more)
         try:
-            line.start(self._config_for(kind), self.device)
+            line.start(self.config, self.device)
         except ConfigError as error:
-            line.close()
             # options that no kind gets along with are the user's to change
             if not self._lines and not self._refused and not kind.has_steps:
                 raise
             self._refused[kind] = str(error)
-            return None, self._refused[kind]
+            raise NoPlace(str(error)) from error
         self._lines[kind] = line
-        return line, ""
-
-    def _config_for(self, kind: RowKind) -> LoaderConfig:
-        config = self.config
-        if kind.has_steps and isinstance(config, DaliOptions) and config.graph_finishes:
-            # DALI's graph has no operators for Pillow's warps and resizes of whole images
-            return DaliConfig(
-                device="cpu", num_threads=config.num_threads, read_threads=config.read_threads
-            )
-        return config
+        return line
 
     def refuse(self, kind: RowKind, why: str) -> None:
-        """Gives a kind no line any more."""
+        """Lets no more pictures of a kind come to its line."""
         self._refused[kind] = why
-        if line := self._lines.get(kind):
-            self._retire(line)
 
     def recover(self, part: LinePart) -> list[LinePart]:
         """Gives the line of a part at which its backend has failed another one.
@@ -322,28 +248,29 @@ class Lines:
         """
         line = part.line
         line.failures += 1
-        others = [each for each in line.unmade if each is not part]
+        left = [part] if line.failures < MOST_FAILURES else line.unmade
+        for each in left:
+            line.drop(each)
         if line.failures < MOST_FAILURES:
-            line.start_again(others, self._config_for(line.kind), self.device)
-            return [part]
-
-        line.forget()
-        if self._lines.get(line.kind) is line:
-            self.refuse(line.kind, f"its backend failed {MOST_FAILURES} times, one after the other")
-        self.close_ended()
-        return [part, *others]
+            line.start(self.config, self.device)
+        else:
+            why = f"its backend failed {MOST_FAILURES} times, one after the other"
+            self.refuse(line.kind, why)
+            line.close()
+        return left
 
     def forget(self) -> None:
         """Nobody waits for any part any more."""
-        for line in [*self._lines.values(), *self._ending]:
+        for kind, line in self._lines.items():
             line.forget()
-        self.close_ended()
+            if kind in self._refused:
+                line.close()
 
     def describe(self) -> list[str]:
         """A text for each line."""
         return [line.describe() for line in self._lines.values()]
 
     def close(self) -> None:
-        for line in [*self._lines.values(), *self._ending]:
+        for line in self._lines.values():
             line.close()
-        self._lines, self._ending = {}, []
+        self._lines = {}

@@ -6,13 +6,12 @@ one another.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
 
 from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.compiler.batches import RowKind, kind_of
-from dali_pipes.adapters.lazy.compiler.reading import read, read_front
+from dali_pipes.adapters.lazy.compiler.reading import read
 from dali_pipes.adapters.lazy.recipes import Recipe
+from dali_pipes.adapters.lazy.state import PROCESS, eager
 from dali_pipes.adapters.lazy.steps.step import NoPlace
 
 _FIRST = 16  # pictures that are read, and of which all kinds are sent
@@ -21,49 +20,65 @@ _READ_AGAIN = 16  # of so many pictures one is read, if the last one with such n
 
 
 class NotePlaces:
-    """Which pictures of a worker's have a place."""
+    """Which pictures of a worker's have a place.
 
-    def __init__(self) -> None:
+    Args:
+        on_gpu: whether backends work on one.
+
+    Attributes:
+        left: how many have none, by reason.
+    """
+
+    def __init__(self, on_gpu: bool = False):
+        self.left: Counter[str] = Counter()
+        self._on_gpu = on_gpu
         self._kinds: Counter[RowKind] = Counter()
-        self._place_of: dict[tuple[str, ...], bool] = {}
+        self._has: dict[tuple[str, ...], bool] = {}
         self._count = self._read = 0
 
+    def make_rest(self, cells: list[Cell]) -> None:
+        """Makes the pictures that have no place, here and now; but not those that cannot be made,
+        of which the training process will know what to do.
+        """
+        before = PROCESS.failed
+        for cell in cells:
+            try:
+                with eager():
+                    cell.rows = [row if self._is_sent(row) else row.make() for row in cell.rows]
+                    if not any(isinstance(row, Recipe) for row in cell.rows):
+                        cell.make()
+            except Exception:
+                PROCESS.failed = before
+
+    def _is_sent(self, row: Recipe | object) -> bool:
+        return not isinstance(row, Recipe) or self.has(row)
+
     def has(self, recipe: Recipe) -> bool:
-        """Whether a backend makes this picture, or does its first notes."""
+        """Whether a backend makes this picture."""
         names = tuple([note[0] for note in recipe.notes])
         self._count += 1
-        if self._read >= _FIRST and self._count % _READ_AGAIN and self._place_of.get(names):
+        if self._read >= _FIRST and self._count % _READ_AGAIN and self._has.get(names):
             return True
 
         self._read += 1
-        found = [self._is_frequent(kind) for kind in _kinds_of(recipe)]
-        self._place_of[names] = any(found)
-        return any(found)
+        try:
+            self._find(recipe)
+            self._has[names] = True
+        except NoPlace as why:
+            self._has[names] = False
+            self.left[str(why)] += 1
+        return self._has[names]
 
-    def make_rest(self, cells: list[Cell]) -> None:
-        """Makes the pictures that have no place, here and now.
-
-        Raises:
-            Exception: one of them cannot be made.
+    def _find(self, recipe: Recipe) -> None:
         """
-        for cell in cells:
-            rows = [
-                row.make() if isinstance(row, Recipe) and not self.has(row) else row
-                for row in cell.rows
-            ]
-            cell.rows = rows
-            if not any(isinstance(row, Recipe) for row in rows):
-                cell.make()
-
-    def _is_frequent(self, kind: RowKind) -> bool:
+        Raises:
+            NoPlace: no backend makes it.
+        """
+        row = read(recipe)
+        kind = kind_of(row)
+        if row.steps and recipe.source.opener == "cv2" and not self._on_gpu:
+            # albumentations' Transpose after a crop and resize: 1.4 times the CPU time
+            raise NoPlace("OpenCV changes a whole image in less time than a backend does")
         self._kinds[kind] += 1
-        return self._read <= _FIRST or self._kinds[kind] >= self._read * _LEAST_SHARE
-
-
-def _kinds_of(recipe: Recipe) -> Iterator[RowKind]:
-    """The kind of all notes, and that of the first ones, if there are such."""
-    row, _, front = read(recipe)
-    for each in (row, read_front(recipe, front) if front else None):
-        if each is not None:
-            with suppress(NoPlace):
-                yield kind_of(each)
+        if self._read > _FIRST and self._kinds[kind] < self._read * _LEAST_SHARE:
+            raise NoPlace("too few pictures are like it")

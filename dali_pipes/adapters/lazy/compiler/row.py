@@ -100,11 +100,10 @@ class Row:
         takes_first: whether its one channel is the first of three equal ones.
         erased: rectangles that get a value: top, left, height, width, and a number, one for each
             channel, or a tensor.
-        changes: how often something other than `numbers` has changed.
     """
 
     __slots__ = (
-        "antialias", "axes", "changes", "channels", "corner", "dtype", "erased", "form",
+        "antialias", "axes", "channels", "corner", "dtype", "erased", "form",
         "has_colors", "interpolation", "is_bgr", "mirrored", "operations", "plus", "region",
         "resized", "scale", "size", "source", "steps", "takes_first",
     )  # fmt: skip
@@ -124,7 +123,6 @@ class Row:
         self.is_bgr, self.has_colors, self.takes_first = False, True, False
         self.erased: list[tuple[Any, ...]] = []
         self.dtype = torch.uint8
-        self.changes = 0
 
     # geometry
 
@@ -197,7 +195,6 @@ class Row:
         if any(each.op in MOVES for each in self.operations):
             self._mirror_moves(axis)
         self.mirrored[axis] ^= True
-        self.changes += 1
 
     def transpose(self, method: int) -> None:
         """As Pillow's `transpose`, whose numbers these are."""
@@ -288,11 +285,9 @@ class Row:
         if self.scale is not None or self.erased:
             raise NoPlace(f"{op} of numbers that are no pixels from 0 to 255 any more")
         self.operations.append(Operation(op, float(magnitude), slot, table))
-        self.changes += 1
 
     def convert(self, mode: str) -> None:
         """As Pillow's `convert`, from and to RGB and L."""
-        self.changes += 1
         is_early = not (self.operations or self.resized or self.steps)
         if mode == "L" and self.channels == 3:
             if self.is_bgr:
@@ -347,7 +342,6 @@ class Row:
                 raise NoPlace("a rectangle of several whole numbers")
             value = int(value)  # as an array of whole numbers takes it
         self.erased.append((top, left, height, width, value))
-        self.changes += 1
 
     # dimensions
 
@@ -400,7 +394,6 @@ class Row:
 
     def _go_before_operations(self, what: str, stays_inside: bool = False) -> None:
         """Makes room for geometry, which comes before operations and numbers."""
-        self.changes += 1
         if self.erased:
             raise NoPlace(f"{what} after rectangles were erased")
         if self.scale is not None and not stays_inside:

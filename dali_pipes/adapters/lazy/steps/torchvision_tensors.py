@@ -444,8 +444,8 @@ def _plain_numbers(value: Any) -> Any:
 
 
 def plan_normalize(row: Any, mean: Any, std: Any) -> None:
-    by = 1 / np.ravel(std).astype(np.float64)
-    row.scale_by(by.tolist(), (-np.ravel(mean).astype(np.float64) * by).tolist())
+    row.scale_by(1, [-each for each in np.ravel(mean).tolist()])
+    row.scale_by([1 / each for each in np.ravel(std).tolist()])
 
 
 def _allows_rectangle(tensor: LazyTensor, i: int, j: int, h: int, w: int, v: Any) -> bool:
