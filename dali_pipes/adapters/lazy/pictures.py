@@ -148,59 +148,30 @@ def adopt(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
 # How a step is noted
 
 
-def method(name: str, form: Call) -> Method:
-    """What becomes of a method of `Image` that has a row of this name in the table."""
-
-    def bind(function: Call) -> Call:
-        @wraps(function)
-        def call(self: Any, *args: Any, **options: Any) -> Any:
-            own = self.__dict__
-            recipe = own.get("_lazy")
-            # with `_im` it has pixels; without a recipe its header may have been read
-            waits = own.get("_im") is None and (recipe is not None or _may_wait(self))
-            if not waits or self._mode not in PLAIN or not pictures_wait():
-                return function(self, *args, **options)
-            return _note(name, form, function, self, recipe, args, options)
-
-        return call
-
-    return Method(bind)
-
-
 def note_on_picture(step: Step, function: Call, args: Any, options: Any) -> Any:
-    """What a program gets that calls a function whose first argument is a picture."""
+    """What a program gets that calls a function or a method, whose first argument is a picture."""
     picture = args[0] if args else None
-    if not isinstance(picture, Image) or picture._mode not in PLAIN or not pictures_wait():
+    own = picture.__dict__ if isinstance(picture, Image) else {}
+    # with `_im` it has pixels; without a recipe its header may have been read
+    recipe = _recipe(picture) if "_lazy" in own else None
+    waits = recipe is not None or ("_im" in own and _may_wait(picture))
+    if not waits or own["_mode"] not in PLAIN or not pictures_wait():
         return function(*args, **options)
-    recipe = _recipe(picture)
-    if recipe is None and not _may_wait(picture):
-        return function(*args, **options)
-    return _note(step.name, step.form, function, picture, recipe, args[1:], options)
 
-
-def _note(
-    name: str,
-    form: Any,
-    function: Call,
-    picture: Any,
-    recipe: Recipe | None,
-    args: Any,
-    options: dict[str, Any],
-) -> Any:
     try:
-        found = form(picture, *args, **options)
+        found = step.form(*args, **options)  # type: ignore[misc]
     except Exception:  # of arguments that the function will complain of, too
         found = None
     if found is not None and recipe is None:
         recipe = _load_later(picture)
     if found is None or recipe is None:
-        return function(picture, *args, **options)
+        return function(*args, **options)
 
     size, mode, keeps_info, noted = found
     if noted is None:
-        made = recipe.then(name, *args, **options)
+        made = recipe.then(step.name, *args[1:], **options)
     else:
-        made = recipe.noting((name, noted, NO_OPTIONS))
+        made = recipe.noting((step.name, noted, NO_OPTIONS))
     return new_picture(made, size, mode, picture.info if keeps_info else None)
 
 

@@ -198,10 +198,8 @@ add(
         for owner, name, form in [
             (_PIXEL, "clahe", form_same),
             (_PIXEL, "image_compression", form_colors),
-            (_PIXEL, "downscale", form_same),
             (_PIXEL, "convolve", form_same),
             (_PIXEL, "separable_convolve", form_same),
-            (_PIXEL, "planckian_jitter", form_colors),
             (_BLUR, "median_blur", form_same),
             (_BLUR, "box_blur", form_same),
         ]

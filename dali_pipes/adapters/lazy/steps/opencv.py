@@ -62,13 +62,11 @@ replace("cv2", "imdecode", _read)
 # of the program's. Bytes stay bytes, and floats floats.
 
 
-def _row(
-    name: str, shape: Callable[..., Any], plan: Any = None, dtypes: Any = ("uint8", "float32")
-) -> Step:
-    """A row of arrays of these dtypes, in whose results only the shape may be another one."""
+def _row(name: str, shape: Callable[..., Any], plan: Any) -> Step:
+    """A row of arrays in whose results only the shape may be another one."""
 
     def form(array: LazyArray, dst: Any = None, **named: Any) -> Any:
-        if dst is not None or array.dtype.name not in dtypes:
+        if dst is not None or array.dtype.name not in ("uint8", "float32"):
             return None
         found = shape(array, **named)
         return None if found is None else (found, array.dtype)
@@ -77,7 +75,7 @@ def _row(
         plan(row, **named)
 
     by = by_name("cv2", name)
-    return Step(f"cv2.{name}", None, by(form), plan and by(plan_without), "cv2", name, "array")
+    return Step(f"cv2.{name}", None, by(form), by(plan_without), "cv2", name, "array")
 
 
 def shape_same(array: LazyArray, **_: Any) -> Any:
@@ -214,25 +212,6 @@ def plan_blur(
     row.operate("GaussianBlur", sigmaX or 0.3 * ((kernel - 1) * 0.5 - 1) + 0.8, kernel)
 
 
-def shape_median(array: LazyArray, ksize: int) -> Any:
-    return array.shape if ksize % 2 == 1 else None
-
-
-def shape_box(array: LazyArray, ksize: Any, **options: Any) -> Any:
-    return array.shape if min(ksize) > 0 and not options else None
-
-
-def shape_looked_up(array: LazyArray, lut: Any) -> Any:
-    one = np.shape(lut) in ((256,), (256, 1), (1, 256)) and np.asarray(lut).dtype == np.uint8
-    return array.shape if one else None
-
-
-def plan_scaled(row: Any, **numbers: float) -> None:
-    row.look_up(_SCALED(np.arange(256, dtype=np.uint8), **numbers).ravel())
-
-
-_SCALED = Original("cv2", "convertScaleAbs")
-_BYTES = ("uint8",)
 add(
     _row("resize", shape_resized, plan_resize),
     _row("cvtColor", shape_colors, plan_colors),
@@ -243,14 +222,4 @@ add(
     _row("warpPerspective", shape_warped, plan_warp),
     _row("copyMakeBorder", shape_bordered, plan_border),
     _row("GaussianBlur", shape_blurred, plan_blur),
-    _row("medianBlur", shape_median, None, _BYTES),
-    _row("blur", shape_box, None, _BYTES),
-    _row("LUT", shape_looked_up, lambda row, lut: row.look_up(np.ravel(lut)), _BYTES),
-    _row("convertScaleAbs", shape_same, plan_scaled, _BYTES),
-    _row(
-        "equalizeHist",
-        lambda array: array.shape if array.ndim == 2 else None,
-        lambda row: row.operate("Equalize"),
-        _BYTES,
-    ),
 )

@@ -22,7 +22,6 @@ from dali_pipes.adapters.lazy.pictures import (
     adopt,
     color_of_blank,
     mark_blank,
-    method,
     new_picture,
     recipe_of,
 )
@@ -36,10 +35,6 @@ Form = tuple[Size, str, bool, Any]  # size, mode, whether it keeps `info`, what 
 FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # of those that the plan has
 _RESAMPLINGS = frozenset(Resampling)
 _WARPS = {Transform.AFFINE: 6, Transform.PERSPECTIVE: 8}  # how many numbers each takes
-
-
-def form_same(picture: Image, *_: Any, **__: Any) -> Form:
-    return picture._size, picture._mode, True, None
 
 
 # convert
@@ -238,29 +233,20 @@ def plan_paste(row: Any, size: Size, color: Any, at: Size) -> None:
 # colors
 
 
-def _point(function: Any) -> Any:
+def form_point(picture: Image, lut: Any, mode: Any = None) -> Form | None:
     """With a table of bytes."""
-
-    @wraps(function)
-    def point(self: Any, lut: Any, mode: Any = None) -> Any:
-        is_table = not isinstance(lut, PIL.Image.ImagePointHandler) and mode is None
-        recipe = recipe_of(self) if is_table and self._mode in PLAIN else None
-        if recipe is None:
-            return function(self, lut, mode)
-        values = [lut(value) for value in range(256)] if callable(lut) else list(lut)
-        values = values * len(self._mode) if callable(lut) else values
-        try:
-            table = bytes(values)  # many times faster than to round them
-        except (TypeError, ValueError):
-            values = [round(value) for value in values]
-            if not 0 <= min(values) <= max(values) <= 255:
-                return function(self, values)
-            table = bytes(values)
-        if len(table) != 256 * len(self._mode):
-            return function(self, values)
-        return new_picture(recipe.then("point", table), self._size, self._mode, self.info)
-
-    return point
+    if isinstance(lut, PIL.Image.ImagePointHandler) or mode is not None:
+        return None
+    values = lut
+    if callable(lut):
+        values = [lut(value) for value in range(256)] * len(picture.mode)
+    try:
+        table = bytes(values)  # many times faster than to round them
+    except TypeError:
+        table = bytes(map(round, values))
+    if len(table) != 256 * len(picture.mode):
+        return None
+    return picture.size, picture.mode, True, (table,)
 
 
 def make_point(picture: Image, table: bytes) -> Image:
@@ -271,20 +257,12 @@ def plan_point(row: Any, table: bytes) -> None:
     row.look_up(np.frombuffer(table, np.uint8).reshape(-1, 256))
 
 
-def _filter(function: Any) -> Any:
+def form_filter(picture: Image, filter: Any) -> Form | None:
     """By one of Pillow's own filters, which the program may change afterwards."""
-
-    @wraps(function)
-    def filter(self: Any, filter: Any) -> Any:
-        kind = filter if isinstance(filter, type) else type(filter)
-        is_known = kind.__module__ == "PIL.ImageFilter" and self._mode in PLAIN
-        recipe = recipe_of(self) if is_known else None
-        if recipe is None:
-            return function(self, filter)
-        made = filter() if isinstance(filter, type) else copy.deepcopy(filter)
-        return new_picture(recipe.then("filter", made), self._size, self._mode, self.info)
-
-    return filter
+    kind = filter if isinstance(filter, type) else type(filter)
+    if kind.__module__ != "PIL.ImageFilter":
+        return None
+    return picture.size, picture.mode, True, (kind() if filter is kind else copy.deepcopy(filter),)
 
 
 def form_autocontrast(
@@ -294,17 +272,13 @@ def form_autocontrast(
     mask: Any = None,
     preserve_tone: bool = False,
 ) -> Form | None:
-    return form_same(picture) if mask is None else None
+    return (picture.size, picture.mode, True, None) if mask is None else None
 
 
 def plan_autocontrast(row: Any, cutoff: Any = 0, **options: Any) -> None:
     if cutoff or any(options.values()):
         raise NoPlace("autocontrast with options")
     row.operate("AutoContrast")
-
-
-def form_equalize(picture: Image, mask: Any = None) -> Form | None:
-    return form_same(picture) if mask is None else None
 
 
 def make_enhanced(picture: Image, kind: str, factor: float) -> Image:
@@ -361,10 +335,10 @@ class _Enhancing:
         vars(self)["degenerate"] = value
 
 
-def _row(name: str, on: Method, make: Any = None, plan: Any = None) -> Step:
+def _row(name: str, form: Any, make: Any = None, plan: Any = None, on: Any = "picture") -> Step:
     """The row of a method of `Image`."""
     make = make or Original("PIL.Image", f"Image.{name}")
-    return Step(name, make, None, plan, owner="PIL.Image", attribute=f"Image.{name}", on=on)
+    return Step(name, make, form, plan, "PIL.Image", f"Image.{name}", on)
 
 
 replace("PIL.Image", "fromarray", arrays.from_array)
@@ -375,33 +349,31 @@ for kind in ("Color", "Contrast", "Brightness", "Sharpness"):
 replace("PIL.ImageEnhance", "_Enhance.enhance", _Enhancing.enhance)
 replace("PIL.ImageEnhance", "_Enhance.degenerate", property(_Enhancing.get, _Enhancing.set))
 add(
-    _row("convert", Method(_convert), plan=lambda row, mode: row.convert(mode)),
-    _row("crop", method("crop", form_crop), make_crop, plan_crop),
-    _row("resize", method("resize", form_resize), plan=plan_resize),
-    _row(
-        "transpose",
-        method("transpose", form_transpose),
-        plan=lambda row, method: row.transpose(method),
-    ),
-    _row("transform", method("transform", form_transform), plan=plan_transform),
-    _row("paste", Method(_paste), make_paste, plan_paste),
-    _row("point", Method(_point), make_point, plan_point),
-    _row("filter", Method(_filter)),
+    _row("convert", None, plan=lambda row, mode: row.convert(mode), on=Method(_convert)),
+    _row("crop", form_crop, make_crop, plan_crop),
+    _row("resize", form_resize, plan=plan_resize),
+    _row("transpose", form_transpose, plan=lambda row, method: row.transpose(method)),
+    _row("transform", form_transform, plan=plan_transform),
+    _row("paste", None, make_paste, plan_paste, Method(_paste)),
+    _row("point", form_point, make_point, plan_point),
+    _row("filter", form_filter),
     Step("enhance", make_enhanced, plan=lambda row, kind, factor: row.operate(kind, factor - 1)),
     Step(
         "autocontrast",
-        form=form_autocontrast,
-        plan=plan_autocontrast,
-        owner="PIL.ImageOps",
-        attribute="autocontrast",
-        on="picture",
+        None,
+        form_autocontrast,
+        plan_autocontrast,
+        "PIL.ImageOps",
+        "autocontrast",
+        "picture",
     ),
     Step(
         "equalize",
-        form=form_equalize,
-        plan=lambda row, mask=None: row.operate("EqualizeInSteps"),
-        owner="PIL.ImageOps",
-        attribute="equalize",
-        on="picture",
+        None,
+        lambda picture, mask=None: form_autocontrast(picture, mask=mask),
+        lambda row, mask=None: row.operate("EqualizeInSteps"),
+        "PIL.ImageOps",
+        "equalize",
+        "picture",
     ),
 )

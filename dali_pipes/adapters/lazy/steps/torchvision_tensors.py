@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torchvision.transforms import _functional_tensor as v1
 from torchvision.transforms.v2.functional import _geometry as v2
 
 from dali_pipes.adapters.lazy.cells import dense
 from dali_pipes.adapters.lazy.steps.common import plan_repeated
-from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, by_name
+from dali_pipes.adapters.lazy.steps.step import NoPlace, Step, add, by_name
 from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, waiting_tensor
 
 _V1 = "torchvision.transforms._functional_tensor"
@@ -33,11 +32,10 @@ def _name(owner: str, attribute: str) -> str:
     return f"{last}.{attribute}"
 
 
-def _row(owner: str, attribute: str, form: Any, plan: Any = None, make: Any = None) -> Step:
+def _row(owner: str, attribute: str, form: Any, plan: Any) -> Step:
     """A row for a function of tensors, which is called after its module."""
     by = by_name(owner, attribute)
-    plan = plan and by(plan)
-    return Step(_name(owner, attribute), make, by(form), plan, owner, attribute, "tensor")
+    return Step(_name(owner, attribute), None, by(form), by(plan), owner, attribute, "tensor")
 
 
 # How results lie in memory, where not as what they are made of: strides of (…, C, H, W)
@@ -97,12 +95,6 @@ def plan_blur(row: Any, kernel_size: Any, sigma: Any) -> None:
     row.operate("GaussianBlur", widths.pop(), sizes.pop())
 
 
-def plan_permuted(row: Any, permutation: Any) -> None:
-    if list(permutation) != [2, 1, 0]:
-        raise NoPlace("another order of the channels")
-    row.swap_colors()
-
-
 def _blend(name: str, op: str, least: int = 1, channels: Any = (1, 3)) -> tuple[Any, ...]:
     """Of pictures of `least` pixels in each direction."""
     factor = f"{name.removeprefix('adjust_')}_factor"
@@ -138,7 +130,6 @@ _COLORS: list[tuple[str, Any, Any, Any]] = [
         _form(_is_hue, planes, (3,)),
         lambda row, hue_factor: row.operate("Hue", hue_factor),
     ),
-    ("adjust_gamma", *(_form(lambda tensor, gamma, gain: gamma >= 0),) * 2, None),
     (
         "posterize",
         _form(lambda tensor, bits: _is_bytes(tensor) and 0 <= bits <= 8),
@@ -186,19 +177,8 @@ add(
     _gray(_V1, "rgb_to_grayscale"),
     _gray(_COLOR, "rgb_to_grayscale_image"),
     _row(_COLOR, "grayscale_to_rgb_image", form_rgb, lambda row: plan_repeated(row, 3, 0)),
-    _row(
-        _COLOR,
-        "permute_channels_image",
-        _form(lambda tensor, permutation: len(permutation) == tensor.sides[0], planes, range(1, 5)),
-        plan_permuted,
-    ),
     _row(_V1, "gaussian_blur", _form(_fits_blur, planes), plan_blur),
     _row(_MISC, "gaussian_blur_image", _form(_fits_blur, planes), plan_blur),
-    _row(
-        _AUGMENT,
-        "jpeg_image",
-        _form(lambda tensor, quality: _is_bytes(tensor) and 1 <= quality <= 100, planes),
-    ),
 )
 
 
@@ -311,7 +291,7 @@ def _matrix_of_rotation(size: Any, angle: Any, center: Any, expand: bool = False
     return v2._get_inverse_affine_matrix(centre, -(angle % 360), [0.0, 0.0], 1.0, [0.0, 0.0])
 
 
-def _warp(owner: str, attribute: str, matrix_of: Callable[..., Any], make: Any = None) -> Step:
+def _warp(attribute: str, matrix_of: Callable[..., Any]) -> Step:
     """A row of a warp.
 
     Args:
@@ -320,10 +300,7 @@ def _warp(owner: str, attribute: str, matrix_of: Callable[..., Any], make: Any =
     """
 
     def size_after(size: Any, matrix: Any, expand: bool) -> Any:
-        if not expand:
-            return size
-        module = v1 if owner == _V1 else v2
-        return module._compute_affine_output_size(matrix, size[1], size[0])[::-1]
+        return v2._compute_affine_output_size(matrix, *size[::-1])[::-1] if expand else size
 
     def form(tensor: LazyTensor, interpolation: Any, fill: Any, **named: Any) -> Any:
         channels, *size = tensor.sides
@@ -350,34 +327,13 @@ def _warp(owner: str, attribute: str, matrix_of: Callable[..., Any], make: Any =
         f += row.size[0] / 2 - d * width / 2 - e * height / 2
         row.warp((height, width), (a, b, c, d, e, f), "nearest", fill)
 
-    return _row(owner, attribute, form, plan, make)
-
-
-def _make_with_list(name: str) -> Callable[..., torch.Tensor]:
-    """v1 insists on a list, which recipes do not keep."""
-    function = Original(_V1, name)
-
-    def make(tensor: torch.Tensor, matrix: Any, *args: Any, **options: Any) -> torch.Tensor:
-        return function(tensor, list(matrix), *args, **options)
-
-    return make
-
-
-def _of_eight(numbers: Any) -> Any:
-    return numbers if len(numbers) == 8 else None
+    return _row(_GEOMETRY, attribute, form, plan)
 
 
 add(
-    _warp(_V1, "affine", lambda size, matrix: matrix, _make_with_list("affine")),
-    _warp(_V1, "rotate", lambda size, matrix, expand: matrix, _make_with_list("rotate")),
-    _warp(_V1, "perspective", lambda size, perspective_coeffs: _of_eight(perspective_coeffs)),
-    _warp(_GEOMETRY, "affine_image", _matrix_of_affine),
-    _warp(_GEOMETRY, "rotate_image", _matrix_of_rotation),
-    _warp(
-        _GEOMETRY,
-        "perspective_image",
-        lambda size, **named: v2._perspective_coefficients(**named),
-    ),
+    _warp("affine_image", _matrix_of_affine),
+    _warp("rotate_image", _matrix_of_rotation),
+    _warp("perspective_image", lambda size, **named: v2._perspective_coefficients(**named)),
 )
 
 
