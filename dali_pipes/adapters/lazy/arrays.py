@@ -245,9 +245,6 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
             made = self.true().copy()
         return memo.setdefault(id(self), made)
 
-    def __copy__(self) -> Any:
-        return self.copy()
-
 
 # which programs print
 LazyArray.__name__ = LazyArray.__qualname__ = "ndarray"
@@ -519,13 +516,6 @@ def _dtype_of(dtype: np.dtype) -> torch.dtype | None:
         return None
 
 
-def _convert(original: Callable[..., Any], value: Any) -> Any:
-    """`default_convert`, of a DataLoader without batches."""
-    if type(value) is not LazyArray:
-        return original(value)
-    return torch.as_tensor(value, dtype=None, device=None)  # as the program would
-
-
 def from_array(original: Callable[..., Any], value: Any, mode: Any = None) -> Any:
     """`Image.fromarray`; of one channel the picture would share the array's memory."""
     lazy = type(value) is LazyArray and value.may_be_noted and not value.lead
@@ -542,4 +532,3 @@ replace("numpy", "ascontiguousarray", contiguous)
 replace("torch", "from_numpy", _as_tensor)
 replace("torch", "as_tensor", _as_tensor)
 replace("torch", "tensor", _tensor_of)
-replace("torch.utils.data._utils.collate", "default_convert", _convert)

@@ -8,7 +8,6 @@ import torch
 import torchvision.transforms.functional as F
 from lazy_works import made_by
 from PIL import Image
-from torchvision import tv_tensors
 from torchvision.io import read_image
 
 import dali_pipes as dp
@@ -84,64 +83,33 @@ def cut_out(value):
 
 TENSORS = {
     "permute": lambda path: whole(path).permute(1, 2, 0) / 255,
-    "transpose": lambda path: whole(path).transpose(1, 2),
-    "movedim": lambda path: torch.from_numpy(array(path)).movedim(-1, 0).float(),
     "contiguous": lambda path: whole(path).contiguous().half(),
-    "flip": lambda path: floats(path).flip(-1).flip(1),
-    "flip channels": lambda path: floats(path).flip(0),
     "choose channels": lambda path: whole(path)[[2, 1, 0]],
     "crop": lambda path: whole(path)[:, 3:20, 5:],
-    "narrow": lambda path: floats(path).narrow(2, 4, 9),
-    "chunk": lambda path: floats(path).chunk(2, 1)[1],
-    "split": lambda path: whole(path).split([10, 13], 1)[0],
-    "rot90": lambda path: torch.rot90(whole(path), 1, [1, 2]),
-    "rot90 back": lambda path: torch.rot90(whole(path), -1, (-2, -1)).float(),
     "mean and std": lambda path: (floats(path) - MEAN) / STD[:, None, None],
-    "mean and std of channels last": lambda path: (floats(path).permute(1, 2, 0) - STD) / STD,
     "in place": lambda path: whole(path).float().div_(255).sub_(MEAN).div_(STD[:, None, None]),
     "unsqueeze": lambda path: floats(path)[None],
-    "unsqueeze and squeeze": lambda path: floats(path).unsqueeze(1).squeeze(),
-    "view": lambda path: floats(path).view(1, 3, HEIGHT, WIDTH),
     "gray, unsqueezed": lambda path: torch.from_numpy(np.array(gray(path)))[None] / 255,
-    "gray, squeezed": lambda path: F.to_tensor(gray(path)).squeeze(0),
     "gray, selected": lambda path: F.pil_to_tensor(gray(path))[0].long(),
-    "gray, viewed": lambda path: torch.from_numpy(np.array(gray(path))).view(1, HEIGHT, WIDTH),
     "gray, expanded": lambda path: F.to_tensor(gray(path)).expand(3, -1, -1),
-    "gray, repeated": lambda path: F.to_tensor(gray(path)).repeat(3, 1, 1),
     "gray, concatenated": lambda path: torch.cat([F.to_tensor(gray(path))] * 3),
     "cut out": lambda path: changed(floats(path), cut_out),
-    "as_tensor": lambda path: torch.as_tensor(array(path), dtype=torch.float32) / 255,
     "tensor": lambda path: torch.tensor(array(path).transpose(2, 0, 1) / 255),
     "mask": lambda path: torch.as_tensor(np.array(gray(path)), dtype=torch.int64),
-    "tv_tensors": lambda path: tv_tensors.Image(opened(path)).float(),
     "stack": lambda path: torch.stack([floats(path), floats(path).flip(-1)]),
-    "clip": lambda path: torch.stack([floats(path), floats(path).flip(-1)], 1),
     "permuted clip": lambda path: torch.stack([whole(path), whole(path)]).permute(1, 0, 2, 3) / 255,
-    "split clip": lambda path: torch.cat([floats(path)[None], floats(path).flip(-1)[None]])[1:],
     "read_image": lambda path: read_image(path).permute(1, 2, 0).float().div(255),
 }
 ARRAYS = {
-    "transpose": lambda path: array(path).transpose(2, 0, 1),
-    "T": lambda path: array(path).T,
     "moveaxis": lambda path: np.moveaxis(array(path), -1, 0) / 255.0,
-    "swapaxes": lambda path: np.swapaxes(array(path), 0, 1),
     "float": lambda path: np.asarray(opened(path), dtype=np.float32) / 255,
     "mean and std": lambda path: (array(path) / 255 - [0.4, 0.5, 0.6]) / np.array([0.2, 0.25, 0.3]),
     "in place": lambda path: changed(array(path).astype(np.float32), divide, subtract),
-    "BGR": lambda path: np.ascontiguousarray(array(path)[..., ::-1]),
     "crop": lambda path: array(path)[2:20, 3:30].copy(),
-    "mirrored": lambda path: array(path)[:, ::-1],
-    "flip": lambda path: np.flip(array(path), (0, 1)),
-    "fliplr": lambda path: np.fliplr(array(path)),
     "flipud": lambda path: np.flipud(array(path)),
-    "rot90": lambda path: np.rot90(array(path), 3),
     "gray": lambda path: np.array(gray(path)) / 255,
-    "gray, a dimension more": lambda path: np.expand_dims(np.array(gray(path)), 0),
     "gray, indexed": lambda path: np.array(gray(path))[..., None].astype(np.float32),
-    "gray, reshaped": lambda path: np.array(gray(path)).reshape(HEIGHT, WIDTH, 1),
-    "gray, squeezed": lambda path: np.squeeze(np.array(gray(path))[None]),
     "gray, three times": lambda path: np.stack([np.array(gray(path))] * 3, -1),
-    "gray, repeated": lambda path: np.repeat(np.array(gray(path))[:, :, None], 3, axis=2),
     "stack": lambda path: np.stack([array(path), array(path)[:, ::-1]]),
     "video": lambda path: np.stack([array(path), array(path)]).transpose(3, 0, 1, 2)[:, 1:],
 }

@@ -9,18 +9,15 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import albumentations as A
 import cv2
 import numpy as np
 import PIL.Image
 import pytest
 import timm.data as timm_data
 import torch
-from albumentations.pytorch import ToTensorV2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lazy_works import made_by, steps_apart
-from torchvision import tv_tensors
 from torchvision.io import (
     ImageReadMode,
     decode_image,
@@ -29,7 +26,6 @@ from torchvision.io import (
     read_file,
     read_image,
 )
-from torchvision.transforms import v2 as v2_transforms
 from torchvision.transforms.v2 import functional as v2
 from torchvision.transforms.v2.functional import InterpolationMode
 
@@ -605,39 +601,6 @@ def seeded(program: Any, *arguments: Any) -> Any:
     return program(*arguments)
 
 
-def test_boxes_and_masks_go_with_a_picture_of_v2(files):
-    steps = v2_transforms.Compose(
-        [
-            v2_transforms.RandomIoUCrop(),
-            v2_transforms.RandomHorizontalFlip(p=1),
-            v2_transforms.RandomPhotometricDistort(p=1),
-            v2_transforms.RandomZoomOut(fill={tv_tensors.Image: (1, 2, 3), "others": 0}, p=1),
-            v2_transforms.Resize((24, 28)),
-            v2_transforms.ToDtype(torch.float32, scale=True),
-            v2_transforms.Normalize([0.4] * 3, [0.3] * 3),
-            v2_transforms.SanitizeBoundingBoxes(),
-        ]
-    )
-
-    def program() -> Any:
-        image = tv_tensors.Image(read_image(files["colors.jpg"]))
-        masks = tv_tensors.Mask((read_image(files["gray.png"]) > 90).to(torch.uint8))
-        boxes = tv_tensors.BoundingBoxes(
-            [[2, 3, 20, 25]], format="XYXY", canvas_size=(HEIGHT, WIDTH), dtype=torch.float32
-        )
-        return steps(image, {"boxes": boxes, "masks": masks, "labels": torch.tensor([7])})
-
-    image, target = seeded(program)
-    with waiting(True):
-        lazy_image, lazy_target = seeded(program)
-        assert waits(lazy_image) and type(lazy_image) is tv_tensors.Image
-        assert form_of(lazy_image) == form_of(image)
-        assert torch.equal(make_true(lazy_image), image)
-    assert {*target} == {*lazy_target}
-    for name, value in target.items():
-        assert type(lazy_target[name]) is type(value) and torch.equal(lazy_target[name], value)
-
-
 @pytest.mark.parametrize(
     "policy", ["rand-m9-mstd0.5-inc1", "augmix-m5-w2", "original-mstd0.5", "3a"]
 )
@@ -660,50 +623,3 @@ def test_what_timm_makes_waits(policy, files):
         # AugMix computes with pixels
         assert waits(made) == (policy != "augmix-m5-w2")
         assert torch.equal(make_true(made) if waits(made) else made, true)
-
-
-def test_what_albumentations_makes_waits(files):
-    steps = [
-        A.RandomResizedCrop((24, 28), p=1),
-        A.D4(p=1),
-        A.Resize(26, 22),
-        A.PadIfNeeded(30, 30),
-        A.Affine(scale=(0.8, 1.2), rotate=(-40, 40), p=1),
-        A.Perspective(p=1),
-        A.ColorJitter(p=1),
-        A.HueSaturationValue(p=1),
-        A.RandomBrightnessContrast(p=1),
-        A.RandomGamma(p=1),
-        A.CLAHE(p=1),
-        A.GaussianBlur(p=1),
-        A.MotionBlur(p=1),
-        A.ToGray(p=1),
-        A.CoarseDropout(p=1),
-        A.Normalize(),
-        ToTensorV2(),
-    ]
-
-    def program() -> Any:
-        transform = A.Compose(steps, seed=3)
-        image = cv2.cvtColor(cv2.imread(files["colors.jpg"]), cv2.COLOR_BGR2RGB)
-        return torch.stack([transform(image=image)["image"] for _ in range(6)])
-
-    true = seeded(program)
-    with waiting(True):
-        made = seeded(program)
-        assert waits(made) and torch.equal(make_true(made), true)
-
-
-@pytest.mark.parametrize("name", ["StackBlur", "morphologyEx", "split", "Canny"])
-def test_functions_of_opencv_without_a_row_get_true_arrays(name, files):
-    arguments = {
-        "StackBlur": ((3, 3),),
-        "morphologyEx": (cv2.MORPH_OPEN, np.ones((3, 3), np.uint8)),
-        "split": (),
-        "Canny": (50, 100),
-    }[name]
-    function = getattr(cv2, name[:1].lower() + name[1:] if name == "StackBlur" else name)
-    true = function(cv2.imread(files["colors.jpg"]), *arguments)
-    with waiting(True):
-        made = function(cv2.imread(files["colors.jpg"]), *arguments)
-    np.testing.assert_array_equal(made, true)

@@ -7,6 +7,7 @@ dimensions of what waits number pictures, its `lead`; what is noted is done to e
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,25 +77,30 @@ def index(value: Any, parts: Sequence[Any]) -> CellView | None:
         parts: for each dimension a number or a slice, as of `WHOLE`; and None for each new one.
             That is the channel of gray pictures of two dimensions; else it numbers pictures.
     """
+    return _index(tuple(value.shape), value.lead, tuple(parts))
+
+
+@lru_cache(maxsize=4096)
+def _index(shape: Ints, lead: Ints, parts: tuple[Any, ...]) -> CellView | None:
     known = [part for part in parts if part is not None]
-    taken = [
+    taken: list[Sequence[int]] = [
         range(size)[slice(*part)] if isinstance(part, tuple) else [range(size)[part]]
-        for size, part in zip(value.shape, known, strict=True)
+        for size, part in zip(shape, known, strict=True)
     ]
-    sides = sum(isinstance(part, tuple) and dim not in value.lead for dim, part in enumerate(known))
-    if sides < 2 or not all(map(len, taken)):
+    sides = sum(isinstance(part, tuple) and dim not in lead for dim, part in enumerate(known))
+    if sides < 2 or not all(taken):
         return None
 
     rows = None
-    if value.lead:
-        counts = [value.shape[dim] for dim in value.lead]
+    if lead:
+        counts = [shape[dim] for dim in lead]
         numbers = np.arange(math.prod(counts)).reshape(counts)
-        for axis, dim in enumerate(value.lead):
+        for axis, dim in enumerate(lead):
             numbers = numbers.take(taken[dim], axis)
         rows = tuple(numbers.ravel().tolist())
 
     picture: list[Any] = []
-    lead, new = {}, []  # their places in the result, the former by their places now
+    moved_to, new = {}, []  # where those that number pictures are in the result
     dim = at = 0
     for part in parts:
         if part is None and sides > 2:
@@ -102,18 +108,17 @@ def index(value: Any, parts: Sequence[Any]) -> CellView | None:
         elif part is None:
             picture.append(None)
             sides += 1
-        elif dim not in value.lead:
-            whole = taken[dim] == range(value.shape[dim])
-            picture.append(WHOLE if whole else part)
+        elif dim not in lead:
+            picture.append(WHOLE if taken[dim] == range(shape[dim]) else part)
         elif isinstance(part, tuple):
-            lead[dim] = at
+            moved_to[dim] = at
         at += part is None or isinstance(part, tuple)
         dim += part is not None
 
     is_same = picture == [WHOLE] * len(picture)
     return CellView(
-        ("index", tuple(parts)),
-        (*[lead[dim] for dim in value.lead if dim in lead], *new),
+        ("index", parts),
+        (*[moved_to[dim] for dim in lead if dim in moved_to], *new),
         rows,
         None if is_same else ("index", tuple(picture)),
     )

@@ -93,16 +93,14 @@ def _all(views: list[CellView | None]) -> list[CellView] | None:
 
 
 def _view(tensor: Any, shape: Any) -> CellView | None:
-    """Another shape: of all of a picture, or of dimensions in front that number pictures."""
-    known = math.prod(each for each in shape if each != -1)
+    """Another shape of the dimensions in front that number pictures."""
+    sides, known = tensor.sides, math.prod(each for each in shape if each != -1)
     total = math.prod(tensor.shape)
     shape = tuple(total // max(known, 1) if each == -1 else each for each in shape)
-    if math.prod(shape) != total or len(shape) < 2:
+    is_same = shape[-len(sides) :] == sides and (tensor.lead or len(sides) > 2)
+    if not is_same or not tensor.is_in_front or math.prod(shape) != total:
         return None
-    sides, step = tensor.sides, ("torch.view", shape)
-    if tensor.is_in_front and shape[-len(sides) :] == sides and (tensor.lead or len(sides) > 2):
-        return CellView(step, tuple(range(len(shape) - len(sides))))
-    return None if tensor.lead else CellView(step, each=step)
+    return CellView(("torch.view", shape), tuple(range(len(shape) - len(sides))))
 
 
 def _expand(tensor: Any, shape: Any, *, implicit: bool = False) -> CellView | None:
@@ -113,18 +111,6 @@ def _expand(tensor: Any, shape: Any, *, implicit: bool = False) -> CellView | No
         return CellView((), tensor.lead)
     step = ("torch.expand", tuple(shape))
     return None if tensor.lead else CellView(step, each=step)
-
-
-def plan_shape(row: Any, shape: Any) -> None:
-    """Another shape, if it has one channel more or less and no other dimension is another."""
-    now = sizes_of(row)
-    if now != tuple(shape):
-        if [each for each in now if each != 1] != [each for each in shape if each != 1]:
-            raise NoPlace("another shape")
-        if "C" in row.axes:
-            row.squeeze(row.axes.index("C"))
-        if len(shape) == 3:
-            row.unsqueeze(tuple(shape).index(1))
 
 
 def plan_expand(row: Any, shape: Any) -> None:
@@ -170,16 +156,10 @@ def make_to(tensor: torch.Tensor, dtype: torch.dtype, memory_format: Any) -> tor
 
 
 def _flip(tensor: Any, dims: Any) -> Each | None:
-    inside = _inside(tensor, dims)
-    return Each(("torch.flip", inside), tensor.dtype) if inside else None
-
-
-def _inside(tensor: Any, dims: Any) -> tuple[int, ...] | None:
-    """These dimensions among those of one picture; None: some number pictures."""
     dims = [dim % len(tensor.shape) for dim in dims]
-    if any(dim in tensor.lead for dim in dims):
+    if not dims or any(dim in tensor.lead for dim in dims):
         return None
-    return tuple(place_in_picture(tensor, dim) for dim in dims)
+    return Each(("torch.flip", tuple(place_in_picture(tensor, dim) for dim in dims)), tensor.dtype)
 
 
 def _pad(tensor: Any, pad: Any, value: float = 0) -> Each | None:
@@ -194,11 +174,6 @@ def plan_pad(row: Any, pad: Any, value: float = 0) -> None:
     if not row.axes.endswith("HW") or any(others) or min(pad) < 0:
         raise NoPlace("edges of other dimensions than height and width")
     row.pad(left, top, right, bottom, value)
-
-
-def _rot90(tensor: Any, k: int = 1, dims: Any = (0, 1)) -> Each | None:
-    inside = _inside(tensor, dims)
-    return Each(("torch.rot90", k, inside)) if inside else None
 
 
 def _repeat(tensor: Any, repeats: Any) -> Each | None:
@@ -237,15 +212,6 @@ def plan_choice(row: Any, dim: int, order: Any) -> None:
 def plan_flip(row: Any, dims: Any) -> None:
     for dim in dims:
         row.reverse(dim)
-
-
-def plan_rot90(row: Any, k: int = 1, dims: Any = (0, 1)) -> None:
-    axes = row.axes[dims[0]] + row.axes[dims[1]]
-    if axes not in ("HW", "WH"):
-        raise NoPlace("a rotation of channels")
-    method = {1: 2, 2: 3, 3: 4}.get((k if axes == "HW" else -k) % 4)
-    if method is not None:
-        row.transpose(method)
 
 
 # Arithmetic and changes in place
@@ -316,7 +282,7 @@ def _copy(tensor: Any, source: Any, non_blocking: bool = False) -> Each | None:
 # The table
 
 add(
-    Step("torch.view", _ATEN.view.default, plan=plan_shape),
+    Step("torch.view", _ATEN.view.default),
     Step("torch.expand", _ATEN.expand.default, plan=plan_expand),
     Step(
         "torch.clone",
@@ -326,7 +292,6 @@ add(
     Step("torch.to", make_to, plan=lambda row, dtype, _: row.cast(dtype)),
     Step("torch.flip", _ATEN.flip.default, plan=plan_flip),
     Step("torch.constant_pad_nd", _ATEN.constant_pad_nd.default, plan=plan_pad),
-    Step("torch.rot90", _ATEN.rot90.default, plan=plan_rot90),
     Step("torch.index", make_choice, plan=plan_choice),
     Step("torch.clamp", torch.clamp),
 )
@@ -346,7 +311,6 @@ _FORMS: dict[str, Callable[..., Any]] = {
     "_to_copy.default": _to,
     "flip.default": _flip,
     "constant_pad_nd.default": _pad,
-    "rot90.default": _rot90,
     "repeat.default": _repeat,
     "index.Tensor": _choose,
     "stack.default": stack,

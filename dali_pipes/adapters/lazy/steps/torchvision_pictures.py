@@ -6,11 +6,11 @@ import PIL.Image
 import torch
 
 from dali_pipes.adapters.lazy import arrays
-from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
+from dali_pipes.adapters.lazy.pictures import PLAIN, recipe_of
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.steps.step import Original, Step, add, replace
-from dali_pipes.adapters.lazy.tensors import new_tensor, waiting_tensor
+from dali_pipes.adapters.lazy.tensors import new_tensor
 
 Image = PIL.Image.Image
 Form = tuple[tuple[int, int], str, bool, Any]  # as of pillow.py
@@ -65,24 +65,28 @@ def _sides(padding: Any) -> tuple[int, int, int, int]:
 
 def _to_tensor(original: Any, pic: Any) -> Any:
     """`to_tensor`: values from 0 to 1 of PyTorch's default type."""
-    if getattr(pic, "mode", None) not in PLAIN or not waits("tensor"):
+    recipe, shape = _recipe_and_shape(pic)
+    if recipe is None:
         return original(pic)
-    if (recipe := recipe_of(pic)) is None:
-        return original(pic)
-    dtype, (width, height) = torch.get_default_dtype(), pic.size
-    return new_tensor(recipe.then("to_tensor", dtype), (len(pic.mode), height, width), dtype)
+    dtype = torch.get_default_dtype()
+    return new_tensor(recipe.then("to_tensor", dtype), shape, dtype)
 
 
 def _pil_to_tensor(original: Any, pic: Any) -> Any:
     """`pil_to_tensor`: bytes, of which torchvision leaves the channels last in memory."""
-    if getattr(pic, "mode", None) not in PLAIN or not waits("tensor"):
+    recipe, shape = _recipe_and_shape(pic)
+    if recipe is None:
         return original(pic)
-    if (recipe := recipe_of(pic)) is None:
-        return original(pic)
-    channels, (width, height) = len(pic.mode), pic.size
+    channels, _, width = shape
     strides = (1, width * channels, channels)
-    recipe = recipe.then("pil_to_tensor")
-    return new_tensor(recipe, (channels, height, width), torch.uint8, strides)
+    return new_tensor(recipe.then("pil_to_tensor"), shape, torch.uint8, strides)
+
+
+def _recipe_and_shape(pic: Any) -> tuple[Recipe | None, tuple[int, ...]]:
+    """Of a tensor of a picture; None: it does not wait."""
+    if getattr(pic, "mode", None) not in PLAIN or not waits("tensor"):
+        return None, ()
+    return recipe_of(pic), (len(pic.mode), pic.height, pic.width)
 
 
 def make_tensor(picture: Image, dtype: torch.dtype) -> torch.Tensor:
@@ -96,28 +100,12 @@ def plan_to_tensor(row: Any, dtype: torch.dtype) -> None:
     row.scale_by(1 / 255)
 
 
-def _to_picture(original: Any, pic: Any, mode: Any = None) -> Any:
-    """`to_pil_image` of bytes with three channels."""
-    tensor = waiting_tensor(pic)
-    if tensor is None or mode not in (None, "RGB") or not waits("picture"):
-        return original(pic, mode)
-    is_rgb = tensor.sides[:1] == (3,) and tensor.dtype == torch.uint8 and not tensor.lead
-    if not is_rgb or not isinstance(recipe := tensor.rows[0], Recipe):
-        return original(pic, mode)
-    height, width = pic.shape[1:]
-    return new_picture(recipe.then("to_pil_image"), (width, height), "RGB")
-
-
 replace(_F, "to_tensor", _to_tensor)
 replace(_F, "pil_to_tensor", _pil_to_tensor)
-replace(_F, "to_pil_image", _to_picture)
 replace(_F, "_Image_fromarray", arrays.from_array)
 add(
     Step("to_tensor", make_tensor, plan=plan_to_tensor),
     Step("pil_to_tensor", _PIL_TO_TENSOR, plan=lambda row: row.become("tensor", "CHW")),
-    Step(
-        "to_pil_image", Original(_F, "to_pil_image"), plan=lambda row: row.become("picture", "HWC")
-    ),
     Step(
         "hue",
         form=form_hue,
