@@ -150,7 +150,7 @@ def adopt(picture: PIL.Image.Image, made: PIL.Image.Image) -> None:
 
 def note_on_picture(step: Step, function: Call, args: Any, options: Any) -> Any:
     """What a program gets that calls a function or a method, whose first argument is a picture."""
-    picture = args[0] if args else None
+    picture: Any = args[0] if args else None
     own = picture.__dict__ if isinstance(picture, Image) else {}
     # with `_im` it has pixels; without a recipe its header may have been read
     recipe = _recipe(picture) if "_lazy" in own else None
