@@ -7,6 +7,7 @@ A batch, a clip or a batch of clips is one cell: some of its dimensions, its `le
 pictures, and the others are those of one picture.
 """
 
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
@@ -76,10 +77,11 @@ class Cell:
         arrived: how many things look into it in another process, to which it was sent.
     """
 
-    __slots__ = ("__dict__", "arrived", "form", "is_copy", "rows")
+    __slots__ = ("__dict__", "arrived", "form", "is_copy", "lock", "rows")
 
     def __init__(self, rows: list[Any], form: Form, is_copy: bool = False):
         self.rows, self.form, self.is_copy, self.arrived = rows, form, is_copy, 0
+        self.lock = threading.RLock()  # of the threads of a program
 
     def __reduce__(self) -> Any:
         """As it is; what of it was made goes as one tensor or array."""
@@ -94,14 +96,17 @@ class Cell:
 
     def make(self) -> Any:
         """Its value, a tensor or an array."""
-        if self.made is None:
-            rows = [row.make() if isinstance(row, Recipe) else row for row in self.rows]
-            if self.form.lead:
-                self.fill(self.join(rows))
-            else:
-                value = _lie(rows[0], self.form.strides)
-                self.fill(copied(value) if self.is_copy and not _is_alone(value) else value)
+        with self.lock:
+            if self.made is None:
+                self.fill(self._make())
         return self.made
+
+    def _make(self) -> Any:
+        rows = [row.make() if isinstance(row, Recipe) else row for row in self.rows]
+        if self.form.lead:
+            return self.join(rows)
+        value = _lie(rows[0], self.form.strides)
+        return copied(value) if self.is_copy and not _is_alone(value) else value
 
     def fill(self, value: Any) -> None:
         # of two threads that look at once, both get what the first has made
@@ -267,8 +272,10 @@ class Waiting:
         Whatever else looks into the cell sees the change, as in the program, since its own views
         are done after it.
         """
-        if not self.waits:
-            return False
+        with self.cell.lock:
+            return self._change(name, *args, **options) if self.waits else False
+
+    def _change(self, name: str, /, *args: Any, **options: Any) -> bool:
         numbers: Sequence[int] = range(len(self.cell.rows))
         seen = []
         for view in self.path:

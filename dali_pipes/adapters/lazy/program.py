@@ -362,6 +362,11 @@ class LazyProgram(Dataset[Any]):
             f"on {_GIVEN_UP[int(self._flags[0])][1]}"
         )
 
+    @property
+    def has_given_up(self) -> bool:
+        """Whether nothing waits any more."""
+        return int(self._flags[0]) == _ALL
+
     def give_up_all(self) -> None:
         """Lets nothing wait."""
         self._flags[0] = _ALL

@@ -3,9 +3,9 @@
 `make_pictures` fills `FILES` and `FOLDER`, before a program's DataLoader is made.
 """
 
-import itertools
 import os
 import time
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ AGE = 1000  # seconds; a file that was written just now may be kept as bytes
 
 FILES: list[str] = []  # sorted, as ImageFolder lists them
 FOLDER = Path()
-_numbers = itertools.count()
 
 
 def make_pictures(folder: Path, count: int = 24) -> None:
@@ -59,4 +58,4 @@ def aged(file: Path | str) -> Path:
 
 def fresh(suffix: str = "") -> Path:
     """A name that no file has yet, in this process or in another."""
-    return FOLDER / f"{os.getpid()}-{next(_numbers)}{suffix}"
+    return FOLDER / f"{uuid.uuid4()}{suffix}"
