@@ -209,12 +209,11 @@ class Memory:
                 raise _cannot_be_set_back(path)
             space = self._spaces[path]
             now = space.read()
-            for name in now.keys() - before.keys():
-                if kept.contents is not None:  # else only numbers are known
+            for name, value in now.items():
+                if name not in before and kept.contents is not None:  # else it is not known
                     space.forget(name)
-            for name, value in before.items():
-                if now.get(name, _NOTHING) is not value:
-                    space.set(name, value)
+                elif before.get(name, value) is not value:
+                    space.set(name, before[name])
         for found in reach({name: self._roots[name] for name in roots}):
             if found.is_own and _is_one_way(found.value):
                 raise _cannot_be_set_back(found.path)
@@ -301,47 +300,45 @@ def _is_one_way(value: Any) -> bool:
 
 
 def _contents_of(thing: Any) -> Any:
-    """What is in a container, an array or a file that may change, or at least how much."""
+    """What is in a container, an array or a file that may change; of big ones a number that tells
+    whether they have.
+    """
     if isinstance(thing, io.IOBase):
-        return None if thing.closed else _position_of(thing)
+        try:
+            return thing.tell()
+        except (OSError, ValueError):  # a text of which some lines were taken, or a closed file
+            return None
     if isinstance(thing, torch.Tensor):
-        if thing.is_inference():  # it counts no changes
-            return 0
         if "_lazy" in vars(thing) or thing.numel() > _MOST_COPIED:
-            return thing._version
+            return 0 if thing.is_inference() else thing._version
         return thing.detach().clone()
     if isinstance(thing, np.ndarray):
-        return thing.copy() if type(thing) is np.ndarray and thing.size <= _MOST_COPIED else None
+        return thing.copy() if type(thing) is np.ndarray and thing.size <= _MOST_COPIED else 0
     return copy.copy(thing) if len(thing) <= _MOST_COPIED else len(thing)
-
-
-def _position_of(file: Any) -> int | None:
-    try:
-        return int(file.tell())
-    except OSError:  # of a text of which some lines were taken
-        return None
 
 
 def _set_contents(thing: Any, before: Any) -> bool:
     """Sets it back; False: that is impossible."""
     now = _contents_of(thing)
-    if isinstance(thing, io.IOBase):
-        if before is None or now == before:
-            return now == before
+    if isinstance(thing, io.IOBase) and before is not None and now is not None:
         thing.seek(before)
+    elif isinstance(before, int) or isinstance(now, int) or before is None:
+        return type(now) is type(before) and now == before
     elif isinstance(thing, torch.Tensor):
-        if isinstance(before, int) or isinstance(now, int):
-            return isinstance(now, int) and isinstance(before, int) and now == before
-        thing.detach().copy_(before)
+        if not torch.equal(now, before):
+            thing.detach().copy_(before)
     elif isinstance(thing, np.ndarray):
-        if before is not None and thing.flags.writeable:
+        if thing.flags.writeable:
             thing[...] = before
-    elif isinstance(before, int) or isinstance(now, int):
-        return len(thing) == (before if isinstance(before, int) else len(before))
-    else:
+    elif _ids(now) != _ids(before):
         thing.clear()
         getattr(thing, "update" if isinstance(thing, (dict, set)) else "extend")(before)
     return True
+
+
+def _ids(container: Any) -> list[int]:
+    values = container.values() if isinstance(container, dict) else ()
+    return [*map(id, container), *map(id, values)]
 
 
 def memory_of(function: Any) -> bytes | None:

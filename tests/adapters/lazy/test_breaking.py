@@ -23,6 +23,7 @@ QUICK = (
     "batches_of_classes",
     "collate_function_that_mixes_in_workers",
     "workers_get_shards_by_worker_init_fn",
+    "kept_and_an_error_while_pictures_wait_containers",
 )
 # an error that the program alone does not have
 LOUD = {
