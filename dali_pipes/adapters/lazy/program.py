@@ -334,6 +334,7 @@ class LazyProgram(Dataset[Any]):
             now = Before(numbers.states(), self.before().kept)
             try:
                 if before is not None:
+                    self._say_what_is_elsewhere(before, numbers)
                     self.set_back(before, "dataset", "collate_fn")
                 samples = self._true_samples(ask)
                 if self.seed is not None:
@@ -341,6 +342,11 @@ class LazyProgram(Dataset[Any]):
                 return self.collate_fn(samples if self.is_batched else samples[0])
             finally:
                 self.set_back(now)
+
+    def _say_what_is_elsewhere(self, before: Before, numbers: Numbers) -> None:
+        here = {each.path for each in numbers.own}
+        for path in before.numbers[1].keys() - here if before.numbers else ():
+            self.say(f"{path} is in workers only; a batch that was made once more drew without it")
 
     def seed_for(self, what: str, *places: Any) -> None:
         if self.seed is not None and self.numbers is not None:

@@ -3,7 +3,6 @@
 import itertools
 import multiprocessing
 import os
-import random
 import socket
 import subprocess
 import tempfile
@@ -18,16 +17,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lazy_programs import Pictures, assert_equal, batches_of, loader_of, train_steps
+from lazy_programs import Pictures, assert_equal, batches_of, loader_of
 from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.adapters.lazy import compared
 from dali_pipes.adapters.lazy.compared import NotTheSame, Unknown, compare, difference, prints
 from dali_pipes.adapters.lazy.loader import LazyLoader
-from dali_pipes.adapters.lazy.patching import patched
-from dali_pipes.adapters.lazy.pictures import is_lazy
-from dali_pipes.adapters.lazy.state import waiting
 from dali_pipes.adapters.lazy.tensors import lazy_of
 
 CPU = dp.DaliConfig(device="cpu", num_threads=1)
@@ -113,12 +109,6 @@ def in_turn(*values):
     return make
 
 
-@pytest.fixture
-def waiting_here():
-    with patched(), waiting(True):
-        yield
-
-
 def test_a_copy_changes_nothing_here(tmp_path):
     values, file = [], tmp_path / "file"
     file.write_bytes(bytes(range(100)))
@@ -133,33 +123,6 @@ def test_a_copy_changes_nothing_here(tmp_path):
         assert compare(make) == ""
         assert values == []
         assert opened.read(5) == bytes(range(10, 15))
-
-
-def test_copies_have_the_same_random_numbers():
-    def draw():
-        return random.random(), np.random.rand(), float(torch.rand(()))
-
-    assert compare(draw) == ""
-
-
-@pytest.mark.usefixtures("waiting_here")
-def test_one_copy_waits_and_the_other_does_not(files):
-    def make():
-        with Image.open(files[0]) as file:
-            picture = file.convert("RGB")
-            return is_lazy(picture)
-
-    with pytest.raises(NotTheSame, match="it has other values"):
-        compare(make)
-
-
-@pytest.mark.usefixtures("waiting_here")
-def test_what_waits_is_compared_by_its_pixels(files):
-    def make():
-        with Image.open(files[0]) as file:
-            return train_steps()(file.convert("RGB")), file.size
-
-    assert compare(make) == ""
 
 
 def test_what_is_random_by_itself_is_compared_by_types():
@@ -267,23 +230,6 @@ def test_the_tenth_sample_is_compared_as_well(files):
     assert "NotTheSame" in heard[0]
     expected = batches_of(loader_of(data, batch_size=5))
     assert_equal(found, expected)
-
-
-class Collates:
-    def __call__(self, samples):
-        images = torch.stack([sample[0] for sample in samples])
-        return images if lazy_of(images) is None else images.new_zeros(images.shape)
-
-
-def test_a_batch_that_differs_is_found(files):
-    def own():
-        return loader_of(Pictures(files), num_workers=1, collate_fn=Collates())
-
-    expected = batches_of(own())
-    with LazyLoader(own()) as loader:
-        found, heard = heard_of(loader)
-    assert_equal(found, expected)
-    assert "NotTheSame: it has other values" in heard[0]
 
 
 class Threads(Pictures):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from lazy_programs import Pictures, assert_equal, batches_of, loader_of, seed_globals
-from torch.utils.data import default_collate, get_worker_info
-from torchvision.transforms import functional as F
+from torch.utils.data import default_collate
 from torchvision.transforms import v2
 
 import dali_pipes as dp
@@ -128,53 +127,6 @@ def test_what_cannot_run_elsewhere_runs_in_the_worker(files, collate):
         assert_equal(found, expected)
         assert "it runs in the workers, with true pictures" in loader.explain()
     assert len(heard) == 1
-
-
-def test_samples_are_copied_before_the_program_goes_on(files):
-    """A data set may use its memory again."""
-
-    class Reuses(Pictures):
-        def __init__(self, files):
-            super().__init__(files)
-            self.table = torch.zeros(3)
-
-        def __getitem__(self, at):
-            picture, *rest = super().__getitem__(at)
-            return picture, self.table.fill_(at), *rest
-
-    def own():
-        return loader_of(Reuses(files), batch_size=1, num_workers=1, collate_fn=mix_one)
-
-    expected = batches_of(own())
-    with LazyLoader(own(), check=False) as loader:
-        assert_equal(batches_of(loader), expected)
-
-
-def mix_one(samples):
-    (sample,) = samples
-    return sample[0] * sample[0].mean(), sample[1].clone()
-
-
-def test_pictures_of_pillow_are_made_in_the_workers(files):
-    class Plain(Pictures):
-        def __getitem__(self, at):
-            from PIL import Image
-
-            with Image.open(self.files[at]) as file:
-                return file.convert("RGB").resize((20, 12)), at
-
-    def collate(samples):
-        assert get_worker_info() is None or not isinstance(samples, tuple)
-        return torch.stack([F.to_tensor(picture) for picture, _ in samples]).mean(0), [
-            at for _, at in samples
-        ]
-
-    def own():
-        return loader_of(Plain(files), num_workers=1, collate_fn=collate)
-
-    expected = batches_of(own())
-    with LazyLoader(own(), check=False) as loader:
-        assert_equal(batches_of(loader), expected)
 
 
 def test_a_backend_makes_the_pictures_before_they_are_mixed(files):

@@ -95,12 +95,6 @@ def test_batches_are_those_of_the_old_loader(files, name, workers):
     assert "100%" in loader.explain().splitlines()[0]
 
 
-@pytest.mark.parametrize("options", [{"persistent_workers": True}, {"prefetch_factor": 4}])
-def test_options_of_workers_stay(files, options):
-    make = partial(loader_of, Pictures(files), shuffle=True, num_workers=2, **options)
-    assert_same_as_ever(make, epochs=2)
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_may_start_in_any_way(files, method):
     make = partial(

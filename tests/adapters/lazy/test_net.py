@@ -114,31 +114,6 @@ def test_an_error_of_what_waits_is_mended_and_said(files, workers, kind):
     assert len(heard) <= {"tensor": 2, "picture": 4}[kind] * max(workers, 1)
 
 
-class Counts(Dislikes):
-    """Its samples depend on how many there were."""
-
-    count = 0
-
-    def __init__(self, files):
-        super().__init__(files)
-        self.count = 0
-
-    def __getitem__(self, at):
-        self.count += 1
-        return *super().__getitem__(at), self.count
-
-
-def test_counts_of_the_program_go_on_as_they_would(files):
-    def own():
-        return loader_of(Counts(files), num_workers=1)
-
-    expected = batches_of(own())
-    with LazyLoader(own(), check=False) as loader:
-        found, heard = heard_of(loader)
-    assert heard
-    assert_equal(found, expected)
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_error_that_the_program_swallows_is_mended(files, monkeypatch, workers):
     from dali_pipes.adapters.lazy import recipes
@@ -316,17 +291,6 @@ class Overwrites(Dataset):
         if at == 5:
             shutil.copy(self.other, self.inner.files[4])
         return self.inner[at]
-
-
-def test_a_file_that_changed_is_read_again(own_files, files):
-    own = loader_of(Overwrites(own_files, files[19]), num_workers=1)
-    with LazyLoader(own, check=False) as loader:
-        found, heard = heard_of(loader)
-        assert "made once more, since a file could not be read" in loader.explain()
-    assert not heard
-    with Image.open(files[19]) as picture:
-        assert torch.equal(found[1][0][0][0], F.to_tensor(picture.convert("RGB")))
-    assert len(found) == 3
 
 
 class Removes(Overwrites):
