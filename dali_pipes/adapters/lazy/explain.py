@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.adapters.lazy.compiler.executor import Executor
-from dali_pipes.adapters.lazy.looks import hint
 from dali_pipes.adapters.lazy.order import SampleOrder
 from dali_pipes.adapters.lazy.program import LazyProgram, Told
 
@@ -100,10 +99,9 @@ def _describe_looks(account: Account, epoch: int | None) -> list[str]:
         costs = f" ({cost:.2g} CPU-s {span})" if cost else ""
         lines.append(
             f"{look.place}, in {look.where}: {look.by} looks at pixels, {count} times{costs}; "
-            f"{hint(look)}"
+            "what it finds could be computed once, what it changes could be a step for finished "
+            "batches"
         )
-    if len(told.seen) > _MOST_LOOKS:
-        lines.append(f"{len(told.seen) - _MOST_LOOKS} further places look at pixels")
     return lines
 
 

@@ -1,5 +1,6 @@
 """Batches from works whose pictures are made: compared, collated, and on their device."""
 
+import itertools
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
@@ -103,29 +104,23 @@ class BatchFinisher:
         cannot be made.
         """
         if parcel.is_collated or not self._program.substitutes:
-            if file := file_of(error):
-                error.add_note(f"file {file}")
             error.add_note(
-                "a sample of a stream cannot be asked for once more; with "
-                "on_bad_sample='substitute' another one takes its place"
+                f"file {file_of(error) or 'unknown'}; a sample of a stream cannot be asked for once "
+                "more; with on_bad_sample='substitute' another one takes its place"
             )
             raise error
-        samples, good, told = list[Any](), list[int](), Told()
+        samples, told = list[Any](), Told()
         for sample in parcel.batch:
             try:
                 with eager():
                     samples.append(WaitingParts(sample).true())
-                good.append(len(samples) - 1)
             except Exception as bad:
-                samples.append(None)
                 told.bad.append((None, file_of(bad), f"{type(bad).__name__}: {bad}"))
-        if not good:
+        if not samples:
             raise error
         self._account.add(told)
-        return [
-            samples[at] if at in good else deepcopy(samples[good[at % len(good)]])
-            for at in range(len(samples))
-        ]
+        others = itertools.islice(itertools.cycle(samples), len(told.bad))
+        return [*samples, *map(deepcopy, others)]
 
     # collating
 

@@ -1,6 +1,5 @@
-"""Which line of a program looked at pixels, and what would let it wait."""
+"""Which line of a program looked at pixels."""
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -11,15 +10,6 @@ from dali_pipes.adapters.lazy.state import PROCESS, STATE, Look
 
 _HERE = str(Path(__file__).resolve().parent)
 _LIBRARIES = ("/site-packages/", "/lib/python3", "<frozen", "<string", _HERE)  # parts of file names
-
-# functions of libraries that look at pixels, as regular expressions of their last name
-_ONCE = "what it finds could be computed once"
-_LATER = "it could be a step for finished batches"
-_HINTS = {
-    r"mean|std|var|sum|hist\w*|get(extrema|pixel|bbox|colors)|max|min|any|all|item|func": _ONCE,
-    r"\w*([bB]lur|[fF]ilter|clahe|CLAHE|[nN]oise|compress\w*|encode_decode|[dD]istort\w*)": _LATER,
-    r"paste|putpixel|text|line|rectangle|ellipse|__setitem__": _LATER,
-}
 
 
 class LooksAtValues(Exception):
@@ -58,14 +48,3 @@ def looking() -> Iterator[None]:
     finally:
         if look is not None:
             PROCESS.seconds[look] += time.thread_time() - start
-
-
-def hint(look: Look) -> str:
-    """What would let the pictures wait, in a sentence."""
-    if look.where == look.by:
-        return f"{_ONCE}, what it changes could be a step for finished batches"
-    name = look.by.rpartition(".")[2]
-    return next(
-        (hint for pattern, hint in _HINTS.items() if re.fullmatch(pattern, name)),
-        f"dali_pipes would have to know {look.by}",
-    )

@@ -219,8 +219,6 @@ def _replace_in_class(at: Any, name: str, instead: Any) -> Undo:
         new = instead.make(before)
     elif not isinstance(instead, property):
         new = _function_like(before, instead)
-    if isinstance(before, property) and not isinstance(instead, (property, Method)):
-        new = property(instead, before.fset, before.fdel, before.__doc__)
     setattr(at, name, new)
     return partial(setattr, at, name, before) if had else partial(delattr, at, name)
 

@@ -471,6 +471,9 @@ class LazyProgram(Dataset[Any]):
         """Makes what no backend makes."""
         if self.places:
             self.places.make_rest(WaitingParts(batch).cells)
+            if self.places.are_too_few:
+                self.give_up_all()
+                self.say("backends have a place for few pictures, so from now on nothing waits")
 
     def _parcel(self, batch: Any, samples: Any) -> Parcel:
         told, self.told = self.told, Told()

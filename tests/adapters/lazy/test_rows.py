@@ -475,14 +475,19 @@ def test_what_a_worker_keeps_it_makes_truly(pictures):
         picture = opened(path).filter(ImageFilter.BLUR) if smooth else opened(path)
         return T.functional.to_tensor(picture.crop((0, 0, 20, 8)))
 
+    def stacked(*smooth):
+        return torch.stack(
+            [program(path, each) for path, each in zip(paths * 2, smooth, strict=False)]
+        )
+
     def batch(*_):
-        return torch.stack(list(map(program, paths, [False, True, False]))), program(paths[0], True)
+        return stacked(False, True, False, False), stacked(False, True, False)
 
     found = waits_for(batch, [0])
     NotePlaces().make_rest(found.cells)
-    stacked, alone = found.cells
-    assert [isinstance(row, torch.Tensor) for row in stacked.rows] == [False, True, False]
-    assert stacked.made is None and alone.made is not None
+    in_part, whole = found.cells
+    assert [isinstance(row, torch.Tensor) for row in in_part.rows] == [False, True, False, False]
+    assert in_part.made is None and whole.made is not None, "few of it have a place"
 
     # it is sent with the others
     sent = pickle.loads(pickle.dumps(Packed(Parcel(found.batch, 1, None, Told()), copies=True)))

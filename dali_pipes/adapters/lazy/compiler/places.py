@@ -16,6 +16,9 @@ from dali_pipes.adapters.lazy.steps.step import NoPlace
 
 _FIRST = 16  # pictures that are read, and of which all kinds are sent
 _LEAST_SHARE = 1 / 16  # of what was read, that a kind needs for a backend of its own
+# of a batch, or else all of it is made: what comes in two parts is copied once more
+_LEAST_SENT = 3 / 4
+_ENOUGH, _LEAST_WORTH = 64, 1 / 4  # pictures of a worker, and how many of them must be sent
 _READ_AGAIN = 16  # of so many pictures one is read, if the last one with such notes had a place
 
 
@@ -34,7 +37,7 @@ class NotePlaces:
         self._on_gpu = on_gpu
         self._kinds: Counter[RowKind] = Counter()
         self._has: dict[tuple[str, ...], bool] = {}
-        self._count = self._read = 0
+        self._count = self._read = self._asked = self._sent = 0
 
     def make_rest(self, cells: list[Cell]) -> None:
         """Makes the pictures that have no place, here and now; but not those that cannot be made,
@@ -42,16 +45,26 @@ class NotePlaces:
         """
         before = PROCESS.failed
         for cell in cells:
+            rows = [row for row in cell.rows if isinstance(row, Recipe)]
+            sent = {id(row) for row in rows if self.has(row)}
+            if len(sent) < _LEAST_SENT * len(rows):
+                sent.clear()
+            self._asked, self._sent = self._asked + len(rows), self._sent + len(sent)
             try:
                 with eager():
-                    cell.rows = [row if self._is_sent(row) else row.make() for row in cell.rows]
-                    if not any(isinstance(row, Recipe) for row in cell.rows):
+                    cell.rows = [
+                        row.make() if isinstance(row, Recipe) and id(row) not in sent else row
+                        for row in cell.rows
+                    ]
+                    if not sent:
                         cell.make()
             except Exception:
                 PROCESS.failed = before
 
-    def _is_sent(self, row: Recipe | object) -> bool:
-        return not isinstance(row, Recipe) or self.has(row)
+    @property
+    def are_too_few(self) -> bool:
+        """Whether to note pictures, and to make most of them here, takes more time than it saves."""
+        return self._asked >= _ENOUGH and self._sent < _LEAST_WORTH * self._asked
 
     def has(self, recipe: Recipe) -> bool:
         """Whether a backend makes this picture."""
