@@ -2,11 +2,9 @@
 the same strides, and memory is shared where it was.
 """
 
-import io
 import pickle
 import random
 import warnings
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,89 +13,15 @@ import torchvision.transforms.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from programs.twice import check_same, layout, lazily, picture, true_of, waits
 from torch.utils.data import default_collate
 
-from dali_pipes.adapters.lazy.arrays import is_lazy
 from dali_pipes.adapters.lazy.found import WaitingParts
-from dali_pipes.adapters.lazy.patching import patched
-from dali_pipes.adapters.lazy.state import PROCESS, sending, waiting
-from dali_pipes.adapters.lazy.tensors import lazy_of
-
-HEIGHT, WIDTH = 6, 8
-
-
-def _encoded(seed):
-    pixels = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-FILES = [_encoded(seed) for seed in range(4)]
-
-
-def picture(at=0, mode="RGB"):
-    return Image.open(io.BytesIO(FILES[at])).convert(mode)
-
-
-@contextmanager
-def lazily():
-    """In it pictures wait, and libraries know of it."""
-    PROCESS.seen.clear()
-    PROCESS.failed = None
-    with patched(), waiting(True):
-        yield
-    assert PROCESS.failed is None
+from dali_pipes.adapters.lazy.state import PROCESS, sending
 
 
 def array(at=0, mode="RGB"):
     return np.array(picture(at, mode))
-
-
-def waits(value):
-    if isinstance(value, torch.Tensor):
-        lazy = lazy_of(value)
-        return lazy is not None and lazy.waits
-    return is_lazy(value) and value.waits
-
-
-def true(value):
-    if isinstance(value, torch.Tensor):
-        lazy = lazy_of(value)
-        return value if lazy is None else lazy.true()
-    return value.true() if is_lazy(value) else value
-
-
-def layout(value):
-    """Shape, dtype and strides, where these mean something."""
-    steps = value.stride() if isinstance(value, torch.Tensor) else value.strides
-    strides = [step for step, size in zip(steps, value.shape, strict=True) if size > 1]
-    writeable = isinstance(value, torch.Tensor) or value.flags.writeable
-    return tuple(value.shape), value.dtype, strides, writeable
-
-
-def check_same(program, *, is_noted=None):
-    """Runs a program, which returns arrays and tensors, truly and lazily.
-
-    Args:
-        is_noted: whether all of the results wait, and nothing was made; None: as they will.
-    """
-    expected = program()
-    with lazily():
-        found = program()
-        if is_noted is not None:
-            assert [waits(each) for each in found] == [is_noted] * len(found), PROCESS.seen
-            assert bool(PROCESS.seen) is not is_noted
-        announced = [layout(each.stand_in if is_lazy(each) else each) for each in found]
-        assert announced == [layout(each) for each in expected]
-        made = [true(each) for each in found]
-        assert [layout(each) for each in made] == announced
-        for one, other in zip(made, expected, strict=True):
-            assert np.array_equal(np.asarray(one), np.asarray(other))
-        arrays = [np.asarray(each) for each in made], [np.asarray(each) for each in expected]
-        assert [
-            [np.shares_memory(one, other) for one in own] for own in arrays for other in own
-        ] == [[np.shares_memory(one, other) for one in arrays[1]] for other in arrays[1]] * 2
 
 
 # Chains of functions
@@ -318,7 +242,7 @@ def test_who_reads_gets_values(name):
     expected = READS[name](array())
     with lazily():
         found = READS[name](array())
-        made = [true(each) for each in found] if isinstance(found, list) else true(found)
+        made = [true_of(each) for each in found] if isinstance(found, list) else true_of(found)
     assert type(made) is type(expected)
     np.testing.assert_array_equal(made, expected)
 
@@ -358,7 +282,7 @@ def test_numpy_warns_where_it_did(number):
     expected, _ = heard()
     with lazily():
         found, made = heard()
-        [true(each) for each in made]
+        [true_of(each) for each in made]
     assert found == expected
 
 

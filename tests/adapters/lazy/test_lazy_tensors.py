@@ -5,7 +5,6 @@ the same strides, and memory is shared where it was.
 import io
 import pickle
 import random
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import torchvision.transforms.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from programs.twice import FILES, check_same, lazily, picture, shared, waits
 from torch.utils.data import DataLoader
 from torchvision import tv_tensors
 from torchvision.transforms import v2
@@ -24,32 +24,6 @@ from dali_pipes.adapters.lazy.state import PROCESS, eager, sending, waiting
 from dali_pipes.adapters.lazy.steps.step import STEPS
 from dali_pipes.adapters.lazy.tensors import lazy_of
 
-HEIGHT, WIDTH = 6, 8
-
-
-def _encoded(seed):
-    pixels = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-FILES = [_encoded(seed) for seed in range(4)]
-
-
-def picture(at=0, mode="RGB"):
-    return Image.open(io.BytesIO(FILES[at])).convert(mode)
-
-
-@contextmanager
-def lazily():
-    """In it pictures wait, and libraries know of it."""
-    PROCESS.seen.clear()
-    PROCESS.failed = None
-    with patched(), waiting(True):
-        yield
-    assert PROCESS.failed is None
-
 
 def floats(at=0, mode="RGB"):
     return F.to_tensor(picture(at, mode))
@@ -57,45 +31,6 @@ def floats(at=0, mode="RGB"):
 
 def whole(at=0, mode="RGB"):
     return F.pil_to_tensor(picture(at, mode))
-
-
-def waits(value):
-    lazy = lazy_of(value)
-    return lazy is not None and lazy.waits
-
-
-def layout(tensor):
-    """Shape, dtype and strides, where these mean something."""
-    strides = [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
-    about = tensor.storage_offset(), tensor.requires_grad
-    return type(tensor), tuple(tensor.shape), tensor.dtype, strides, *about
-
-
-def shared(tensors):
-    """Which of these have memory in common."""
-    memory = [each.untyped_storage().data_ptr() for each in tensors]
-    return [[one == other for other in memory] for one in memory]
-
-
-def check_same(program, *, is_noted=None):
-    """Runs a program, which returns tensors, truly and lazily.
-
-    Args:
-        is_noted: whether all of the results wait, and nothing was made; None: as they will.
-    """
-    expected = program()
-    with lazily():
-        found = program()
-        if is_noted is not None:
-            assert [waits(each) for each in found] == [is_noted] * len(found), PROCESS.seen
-            assert bool(PROCESS.seen) is not is_noted
-        announced = [layout(each) for each in found]
-        assert announced == [layout(each) for each in expected]
-        true = [lazy_of(each).true() if lazy_of(each) else each for each in found]
-        assert [layout(each) for each in true] == announced
-        for one, other in zip(true, expected, strict=True):
-            assert one.equal(other)
-        assert shared(true) == shared(expected)
 
 
 # Chains of operators

@@ -18,11 +18,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lazy_works import made_by, steps_apart
+from programs.twice import layout, true_of, waits
 from torchvision.io import (
     ImageReadMode,
     decode_image,
-    decode_jpeg,
-    decode_png,
     read_file,
     read_image,
 )
@@ -30,14 +29,12 @@ from torchvision.transforms.v2 import functional as v2
 from torchvision.transforms.v2.functional import InterpolationMode
 
 import dali_pipes as dp
-from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.state import PROCESS, waiting
 from dali_pipes.adapters.lazy.steps import albumentations, opencv, torchvision_tensors
 from dali_pipes.adapters.lazy.steps.step import STEPS
-from dali_pipes.adapters.lazy.tensors import lazy_of
 
 HEIGHT, WIDTH, COUNT = 30, 37, 2
 
@@ -336,22 +333,6 @@ def called(name: str, value: Any, positional: Any, options: Any) -> Any:
     return function(value, *positional, **options)
 
 
-def waits(value: Any) -> bool:
-    lazy = value if type(value) is LazyArray else lazy_of(value)
-    return lazy is not None and lazy.waits
-
-
-def form_of(value: Any) -> tuple[Any, ...]:
-    strides = value.stride() if isinstance(value, torch.Tensor) else value.strides
-    # those of dimensions of one mean nothing
-    strides = [stride for stride, size in zip(strides, value.shape, strict=True) if size > 1]
-    return tuple(value.shape), value.dtype, strides
-
-
-def make_true(value: Any) -> Any:
-    return value.true() if type(value) is LazyArray else lazy_of(value).true()
-
-
 def prepare(kind: str, name: str, positional: Any) -> Any:
     if name.endswith(("solarize", "solarize_image")) and kind != "floats":
         return (255 * positional[0],)
@@ -375,9 +356,9 @@ def test_what_is_noted_is_what_is_done(name, data, files):
     with waiting(True):
         made = called(name, kinds[kind](files), positional, options)
         assert waits(made), "it is not noted"
-        assert form_of(made) == form_of(true)
-        seen = make_true(made)
-    assert form_of(seen) == form_of(true) and PROCESS.failed is None
+        assert layout(made) == layout(true)
+        seen = true_of(made)
+    assert layout(seen) == layout(true) and PROCESS.failed is None
     np.testing.assert_array_equal(np.asarray(seen), np.asarray(true))
 
 
@@ -537,22 +518,10 @@ def test_what_decoders_give(name, file, files):
     with waiting(True):
         made = DECODERS[name](files[file])
         assert waits(made)
-        assert form_of(made) == form_of(true)
-        seen = make_true(made)
-    assert form_of(seen) == form_of(true)
+        assert layout(made) == layout(true)
+        seen = true_of(made)
+    assert layout(seen) == layout(true)
     np.testing.assert_array_equal(np.asarray(seen), np.asarray(true))
-
-
-@pytest.mark.parametrize(
-    ("decode", "file"), [(decode_jpeg, "colors.jpg"), (decode_png, "gray.png")]
-)
-def test_decoders_of_one_kind(decode, file, files):
-    true = decode(read_file(files[file]))
-    with waiting(True):
-        made = decode(read_file(files[file]))
-        assert waits(made) and torch.equal(make_true(made), true)
-        several = decode_jpeg([read_file(files["colors.jpg"])] * 2)
-        assert not any(map(waits, several))
 
 
 @pytest.mark.parametrize("flags", [cv2.IMREAD_COLOR, cv2.IMREAD_UNCHANGED])
@@ -582,8 +551,8 @@ def test_crops_beyond_the_edges_are_padded(kind, size, files, monkeypatch):
     true = program()
     with waiting(True):
         made = program()
-        assert waits(made) and form_of(made) == form_of(true)
-        assert torch.equal(make_true(made), true)
+        assert waits(made) and layout(made) == layout(true)
+        assert torch.equal(true_of(made), true)
     executor = Executor(BACKENDS["torch"], torch.device("cpu"), 2 * COUNT, ahead=0)
     try:
         by_backend = made_by(executor, program, range(COUNT))
@@ -622,4 +591,4 @@ def test_what_timm_makes_waits(policy, files):
         made = seeded(program)
         # AugMix computes with pixels
         assert waits(made) == (policy != "augmix-m5-w2")
-        assert torch.equal(make_true(made) if waits(made) else made, true)
+        assert torch.equal(true_of(made) if waits(made) else made, true)

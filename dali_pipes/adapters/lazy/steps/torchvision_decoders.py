@@ -48,18 +48,6 @@ def _decode(
     return new_tensor(recipe, shape, torch.uint8, strides)
 
 
-def _decode_kind(start: list[int]) -> Any:
-    """`decode_jpeg` and `decode_png`, of files that start so and without further options."""
-
-    def note(function: Any, value: Any, *args: Any, **named: Any) -> Any:
-        is_one = isinstance(value, torch.Tensor) and value[:2].tolist() == start
-        if not is_one or len(args) > 1 or {*named} - {"mode"}:
-            return function(value, *args, **named)
-        return _decode(lambda value, mode, exif: function(value, mode), value, *args, **named)
-
-    return note
-
-
 def read_header(opener: str, value: Any, *options: Any) -> tuple[Recipe, int] | None:
     """A recipe for a path or for encoded bytes in a tensor or array, and EXIF's orientation.
 
@@ -96,6 +84,4 @@ def _open(path_or_bytes: Any, mode: int, exif: bool = False) -> torch.Tensor:
 OPENERS["torchvision"] = _open
 replace(_IMAGE, "read_image", _decode)
 replace(_IMAGE, "decode_image", _decode)
-replace(_IMAGE, "decode_jpeg", _decode_kind([0xFF, 0xD8]))
-replace(_IMAGE, "decode_png", _decode_kind([0x89, 0x50]))
 add(Step("turned", lambda value, turn: value, plan=plan_turned))  # the decoder has done it
