@@ -285,54 +285,49 @@ def make_enhanced(picture: Image, kind: str, factor: float) -> Image:
     return getattr(PIL.ImageEnhance, kind)(picture).enhance(factor)
 
 
-class _Enhancing:
-    """`ImageEnhance`, whose classes look at the picture already when they are made.
+# The classes of `ImageEnhance` look at the picture already when they are made. Of one that waits
+# they keep what it is by then, `_before`, and make `degenerate`, the other picture that is mixed
+# with it, when somebody asks for it.
 
-    Of a picture that waits they keep what it is by then, `_lazy`, and make `degenerate`, the other
-    picture that is mixed with it, when somebody asks for it.
-    """
 
-    @staticmethod
-    def start(kind: str, original: Any, self: Any, image: Any) -> None:
-        """`Brightness.__init__` and the others."""
-        recipe = recipe_of(image)
-        if recipe is None or image._mode not in PLAIN:
-            original(self, image)
-            return
-        self.image = image
-        # `blend` takes `info` from the other picture, which is a new one but for these
-        info = dict(image.info) if kind in ("Color", "Sharpness") else None
-        vars(self)["_lazy"] = kind, recipe, image._size, image._mode, info, original
+def _start(kind: str, original: Any, self: Any, image: Any) -> None:
+    """`Brightness.__init__` and the others."""
+    if recipe_of(image) is None or image.mode not in PLAIN:
+        original(self, image)
+        return
+    self.image = image
+    vars(self)["_before"] = kind, image.copy(), partial(original, self)
 
-    @staticmethod
-    def enhance(original: Any, self: Any, factor: Any) -> Any:
-        own = vars(self)
-        if "_lazy" in own and "degenerate" not in own and type(factor) in (int, float):
-            kind, before, size, mode, info, _ = own["_lazy"]
-            recipe = recipe_of(self.image)
-            # the program may have changed the picture
-            if recipe is not None and recipe is before:
-                return new_picture(recipe.then("enhance", kind, factor), size, mode, info)
+
+def _enhance(original: Any, self: Any, factor: Any) -> Any:
+    own = vars(self)
+    is_known = "_before" in own and "degenerate" not in own and type(factor) in (int, float)
+    recipe = recipe_of(self.image) if is_known else None
+    # the program may have changed the picture
+    if recipe is None or recipe is not recipe_of(own["_before"][1]):
         return original(self, factor)
+    kind, before, _ = own["_before"]
+    # `blend` takes `info` from the other picture, which is a new one but for these
+    info = before.info if kind in ("Color", "Sharpness") else None
+    return new_picture(recipe.then("enhance", kind, factor), before.size, before.mode, info)
 
-    @staticmethod
-    def get(self: Any) -> Any:
-        own = vars(self)
-        if "degenerate" not in own and "_lazy" in own:
-            _, recipe, size, mode, info, start = own["_lazy"]
-            image = self.image
-            start(self, picture := new_picture(recipe, size, mode, info))
-            self.image = image
-            if own["degenerate"] is picture:
-                own["degenerate"] = image
-        try:
-            return own["degenerate"]
-        except KeyError:
-            raise AttributeError("degenerate") from None
 
-    @staticmethod
-    def set(self: Any, value: Any) -> None:
-        vars(self)["degenerate"] = value
+def _get_degenerate(self: Any) -> Any:
+    own = vars(self)
+    if "degenerate" not in own and "_before" in own:
+        (_, before, start), image = own["_before"], self.image
+        start(before)
+        self.image = image
+        if own["degenerate"] is before:
+            own["degenerate"] = image
+    try:
+        return own["degenerate"]
+    except KeyError:
+        raise AttributeError("degenerate") from None
+
+
+def _set_degenerate(self: Any, value: Any) -> None:
+    vars(self)["degenerate"] = value
 
 
 def _row(name: str, form: Any, make: Any = None, plan: Any = None, on: Any = "picture") -> Step:
@@ -345,9 +340,9 @@ replace("PIL.Image", "fromarray", arrays.from_array)
 replace("PIL.Image", "new", _new)
 replace("PIL.Image", "Image.thumbnail", Method(_thumbnail))
 for kind in ("Color", "Contrast", "Brightness", "Sharpness"):
-    replace("PIL.ImageEnhance", f"{kind}.__init__", partial(_Enhancing.start, kind))
-replace("PIL.ImageEnhance", "_Enhance.enhance", _Enhancing.enhance)
-replace("PIL.ImageEnhance", "_Enhance.degenerate", property(_Enhancing.get, _Enhancing.set))
+    replace("PIL.ImageEnhance", f"{kind}.__init__", partial(_start, kind))
+replace("PIL.ImageEnhance", "_Enhance.enhance", _enhance)
+replace("PIL.ImageEnhance", "_Enhance.degenerate", property(_get_degenerate, _set_degenerate))
 add(
     _row("convert", None, plan=lambda row, mode: row.convert(mode), on=Method(_convert)),
     _row("crop", form_crop, make_crop, plan_crop),

@@ -36,7 +36,7 @@ def form_gray(picture: Image, num_output_channels: int) -> Form | None:
 def form_pad(
     picture: Image, padding: Any, fill: Any = 0, padding_mode: str = "constant"
 ) -> Form | None:
-    left, top, right, bottom = _sides(padding)
+    left, top, right, bottom = sides_of(padding)
     if min(left, top, right, bottom) < 0 or "transparency" in picture.info:
         return None
     if padding_mode == "constant":
@@ -50,10 +50,10 @@ def form_pad(
 
 
 def plan_pad(row: Any, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> None:
-    row.pad(*_sides(padding), fill, padding_mode)
+    row.pad(*sides_of(padding), fill, padding_mode)
 
 
-def _sides(padding: Any) -> tuple[int, int, int, int]:
+def sides_of(padding: Any) -> tuple[int, int, int, int]:
     """Left, top, right and bottom."""
     sides = [padding] if isinstance(padding, int) else list(padding)
     left, top, right, bottom = sides if len(sides) == 4 else sides * (4 // len(sides))

@@ -17,6 +17,7 @@ from torchvision.transforms.v2.functional import _geometry as v2
 from dali_pipes.adapters.lazy.cells import dense
 from dali_pipes.adapters.lazy.steps.common import plan_repeated
 from dali_pipes.adapters.lazy.steps.step import NoPlace, Step, add, by_name
+from dali_pipes.adapters.lazy.steps.torchvision_pictures import sides_of
 from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, waiting_tensor
 
 _V1 = "torchvision.transforms._functional_tensor"
@@ -102,7 +103,7 @@ def _blend(name: str, op: str, least: int = 1, channels: Any = (1, 3)) -> tuple[
         lambda tensor, **named: _is_factor(named[factor]) and min(tensor.sides[1:]) >= least,
         channels=channels,
     )
-    return name, form, form, lambda row, **named: row.operate(op, named[factor] - 1)
+    return name, form, lambda row, **named: row.operate(op, named[factor] - 1)
 
 
 def _is_hue(tensor: LazyTensor, hue_factor: Any) -> bool:
@@ -113,43 +114,30 @@ def _is_threshold(tensor: LazyTensor, threshold: Any) -> bool:
     return threshold <= (1 if tensor.dtype.is_floating_point else 255)
 
 
-def _is_bytes(tensor: LazyTensor, **_: Any) -> bool:
-    return tensor.dtype == torch.uint8
-
-
-_any = _form(lambda tensor: True)
-# name, form of v1, of v2, plan
-_COLORS: list[tuple[str, Any, Any, Any]] = [
+# name in v2, form, plan
+_COLORS: list[tuple[str, Any, Any]] = [
     _blend("adjust_brightness", "Brightness"),
     _blend("adjust_contrast", "Contrast"),
     _blend("adjust_saturation", "Color", channels=(3,)),
     _blend("adjust_sharpness", "Sharpness", least=3),
     (
-        "adjust_hue",
-        _form(_is_hue, channels_last, (3,)),
-        _form(_is_hue, planes, (3,)),
-        lambda row, hue_factor: row.operate("Hue", hue_factor),
-    ),
-    (
         "posterize",
-        _form(lambda tensor, bits: _is_bytes(tensor) and 0 <= bits <= 8),
         _form(lambda tensor, bits: type(bits) is int and 0 <= bits < 8),
         lambda row, bits: row.operate("Posterize", bits),
     ),
     (
         "solarize",
-        *(_form(_is_threshold),) * 2,
+        _form(_is_threshold),
         lambda row, threshold: row.operate("Solarize", (math.ceil(threshold) - 0.5) / 255),
     ),
-    ("autocontrast", _any, _any, lambda row: row.operate("AutoContrast")),
-    (
-        "equalize",
-        _form(_is_bytes, planes),
-        _form(lambda tensor: True, planes),
-        lambda row: row.operate("EqualizeInSteps"),
-    ),
-    ("invert", _any, _any, lambda row: row.operate("Invert")),
+    ("autocontrast", _form(lambda tensor: True), lambda row: row.operate("AutoContrast")),
+    ("equalize", _form(lambda tensor: True, planes), lambda row: row.operate("EqualizeInSteps")),
+    ("invert", _form(lambda tensor: True), lambda row: row.operate("Invert")),
 ]
+
+
+def plan_hue(row: Any, hue_factor: float) -> None:
+    row.operate("Hue", hue_factor)
 
 
 def form_rgb(tensor: LazyTensor) -> Any:
@@ -172,8 +160,11 @@ def _gray(owner: str, attribute: str) -> Step:
 
 
 add(
-    *[_row(_V1, name, form, plan) for name, form, _, plan in _COLORS],
-    *[_row(_COLOR, f"{name}_image", form, plan) for name, _, form, plan in _COLORS],
+    *[_row(_COLOR, f"{name}_image", form, plan) for name, form, plan in _COLORS],
+    _row(_COLOR, "adjust_hue_image", _form(_is_hue, planes, (3,)), plan_hue),
+    # of v1 those of ColorJitter
+    *[_row(_V1, name, form, plan) for name, form, plan in _COLORS[:3]],
+    _row(_V1, "adjust_hue", _form(_is_hue, channels_last, (3,)), plan_hue),
     _gray(_V1, "rgb_to_grayscale"),
     _gray(_COLOR, "rgb_to_grayscale_image"),
     _row(_COLOR, "grayscale_to_rgb_image", form_rgb, lambda row: plan_repeated(row, 3, 0)),
@@ -230,9 +221,7 @@ def _sides(padding: Any = None, torch_padding: Any = None) -> tuple[int, int, in
     if torch_padding is not None:
         left, right, top, bottom = torch_padding
         return left, top, right, bottom
-    sides = [padding] if isinstance(padding, int) else list(padding)
-    left, top, right, bottom = sides if len(sides) == 4 else sides * (4 // len(sides))
-    return left, top, right, bottom
+    return sides_of(padding)
 
 
 def form_pad(tensor: LazyTensor, fill: Any, padding_mode: str, **padding: Any) -> Any:
@@ -282,7 +271,7 @@ def _matrix_of_affine(
 
 
 def _matrix_of_rotation(size: Any, angle: Any, center: Any, expand: bool = False) -> Any:
-    """As `rotate_image` makes it; None: it turns by 90 degrees, which PyTorch notes itself."""
+    """As `rotate_image` makes it; None: it turns by 90 degrees, which another function does."""
     quarters, rest = divmod(angle % 360, 90)
     turns = quarters % 2 == 0 or expand or size[0] == size[1]
     if not rest and center is None and turns:
