@@ -28,7 +28,7 @@ UFUNCS: dict[np.ufunc, str] = {
 def parts_of(at: Any, ndim: int) -> list[Any] | None:
     """An index as `common.index` takes it; None: it is of another kind than numbers and slices."""
     parts = list(at) if isinstance(at, tuple) else [at]
-    known = sum(isinstance(each, slice) or _is_number(each) for each in parts)
+    known = sum(_is_slice(each) or _is_number(each) for each in parts)
     rest = [each for each in parts if each is Ellipsis]
     new = sum(each is None for each in parts)
     if known + len(rest) + new != len(parts) or len(rest) > 1 or known > ndim:
@@ -38,6 +38,13 @@ def parts_of(at: Any, ndim: int) -> list[Any] | None:
     return [
         (each.start, each.stop, each.step) if isinstance(each, slice) else each for each in parts
     ]
+
+
+def _is_slice(value: Any) -> bool:
+    """Whether it is one of whole numbers; NumPy complains of others."""
+    return isinstance(value, slice) and all(
+        each is None or _is_number(each) for each in (value.start, value.stop, value.step)
+    )
 
 
 def _is_number(value: Any) -> bool:
