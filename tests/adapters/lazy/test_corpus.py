@@ -1,28 +1,13 @@
 """Programs as their authors write them: equal batches with lazy pictures, whoever makes them."""
 
-# each registers its own
-import programs.array_programs
-import programs.group_programs
-import programs.pillow_programs
-import programs.store_programs  # noqa: F401
 import pytest
-from programs.comparing import compare
+from programs.breaking import CONFIGS
 from programs.corpus import PROGRAMS
 from programs.pictures import make_pictures
+from programs.traps import MEAN
 
-import dali_pipes as dp
-
-MEAN = 1.0  # of 255: how far the pixels of a backend may be from the program's, on average
 QUICK = sorted(name for name, program in PROGRAMS.items() if program.quick)
-BACKENDS = {
-    "torch": dp.TorchConfig(num_workers=0),
-    "dali": dp.DaliConfig(device="cpu", num_threads=1),
-}
-
-every_program = pytest.mark.parametrize("name", sorted(PROGRAMS))
-every_loader = pytest.mark.parametrize(
-    "name", sorted(name for name, program in PROGRAMS.items() if not program.wraps)
-)
+LOADERS = sorted(name for name, program in PROGRAMS.items() if not program.wraps)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,11 +15,11 @@ def small_pictures(tmp_path_factory):
     make_pictures(tmp_path_factory.mktemp("small"))
 
 
-def check(name, workers=0, config=None, **options):
+def check(name, workers=0, **options):
     program = PROGRAMS[name]
     for library in program.missing:
         pytest.skip(f"without {library}")
-    found = compare(program, workers, config, **options)
+    found = program.compare(workers, **options)
     assert not found.difference, f"{found.difference}\n{found.new.trace}"
     return found
 
@@ -45,14 +30,14 @@ def test_program(name):
 
 
 @pytest.mark.slow
-@every_loader
+@pytest.mark.parametrize("name", LOADERS)
 def test_every_program_with_workers(name):
     check(name, workers=2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-@every_program
+@pytest.mark.parametrize("backend", ["torch", "dali"])
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_program_by_a_backend(name, backend):
-    found = check(name, config=BACKENDS[backend], check=False)
+    found = check(name, config=CONFIGS[backend], check=False)
     assert found.mean < MEAN, f"pixels differ by {found.mean} of 255 on average"

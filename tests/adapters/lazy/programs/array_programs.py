@@ -14,22 +14,16 @@ from PIL import Image
 from torch.utils.data import Dataset
 from torchvision import transforms as T
 
-from programs.corpus import MEAN, STD, TO_TENSOR, evaluating, masks, program, table, training
+from programs.corpus import MEAN, STD, TO_TENSOR, Rows, evaluating, masks, program, table, training
 
 RGB = cv2.COLOR_BGR2RGB
 
 
-class Wheat(Dataset):
+class Wheat(Rows):
     """Boxes move with the pictures by albumentations."""
 
-    def __init__(self, table, transforms):
-        self.table, self.transforms = table, transforms
-
-    def __len__(self):
-        return len(self.table)
-
     def __getitem__(self, index):
-        path, label = self.table[index]
+        path, label = self.rows[index]
         image = cv2.imread(path, cv2.IMREAD_COLOR)
         image = cv2.cvtColor(image, RGB).astype(np.float32)
         image /= 255.0
@@ -38,7 +32,7 @@ class Wheat(Dataset):
             "labels": torch.ones((len(boxes),), dtype=torch.int64),
             "image_id": torch.tensor([index]),
         }
-        sample = self.transforms(image=image, bboxes=boxes, labels=target["labels"].numpy())
+        sample = self.transform(image=image, bboxes=boxes, labels=target["labels"].numpy())
         target["boxes"] = torch.as_tensor(np.array(sample["bboxes"]), dtype=torch.float32).reshape(
             -1, 4
         )
@@ -53,18 +47,14 @@ def boxes_by_albumentations():
     return training(dataset, collate_fn=lambda batch: tuple(zip(*batch, strict=True)))
 
 
-class Keypoints(Dataset):
+class Keypoints(Rows):
     """Points become Gaussians on a map."""
 
-    def __init__(self, table, transform, size=48):
-        self.table, self.transform, self.size = table, transform, size
-        self.grid = np.stack(np.meshgrid(np.arange(size), np.arange(size)), axis=-1)
-
-    def __len__(self):
-        return len(self.table)
+    size = 48
+    grid = np.stack(np.meshgrid(np.arange(size), np.arange(size)), axis=-1)
 
     def __getitem__(self, index):
-        image = cv2.cvtColor(cv2.imread(self.table[index][0]), RGB)
+        image = cv2.cvtColor(cv2.imread(self.rows[index][0]), RGB)
         out = self.transform(image=image, keypoints=[(20, 20), (50, 40)])
         distances = [((self.grid - np.array(point)) ** 2).sum(-1) for point in out["keypoints"]]
         maps = np.exp(-np.stack(distances) / 18.0).astype(np.float32)
@@ -79,17 +69,11 @@ def points_as_maps():
     return training(Keypoints(table(), A.Compose(steps, keypoint_params=points, seed=3)))
 
 
-class Cells(Dataset):
+class Cells(Rows):
     """A mask of floats with a channel, and weights at its borders."""
 
-    def __init__(self, pairs, transform):
-        self.pairs, self.transform = pairs, transform
-
-    def __len__(self):
-        return len(self.pairs)
-
     def __getitem__(self, idx):
-        image, mask = cv2.imread(self.pairs[idx][0]), cv2.imread(self.pairs[idx][1], 0)
+        image, mask = cv2.imread(self.rows[idx][0]), cv2.imread(self.rows[idx][1], 0)
         mask = (mask > 0).astype("float32")
         border = cv2.dilate(mask, np.ones((3, 3))) - cv2.erode(mask, np.ones((3, 3)))
         sample = self.transform(image=image, masks=[mask, border])
@@ -98,30 +82,20 @@ class Cells(Dataset):
 
 @program("train")
 def masks_and_borders():
-    steps = [
-        A.RandomResizedCrop((48, 48)),
-        A.VerticalFlip(),
-        A.RandomRotate90(),
-        A.ElasticTransform(p=0.3),
-    ]
+    steps = [A.RandomResizedCrop((48, 48)), A.VerticalFlip(), A.RandomRotate90()]
+    steps += [A.ElasticTransform(p=0.3)]
     steps += [A.RandomBrightnessContrast(), A.Normalize(MEAN, STD), ToTensorV2()]
     pairs = [(path, masks()[path]) for path, _ in table()]
     return training(Cells(pairs, A.Compose(steps, seed=3)))
 
 
-class Cassava(Dataset):
+class Cassava(Rows):
     """Test-time augmentation: several views of one array."""
 
-    def __init__(self, df, transforms):
-        self.df, self.transforms = df, transforms
-
-    def __len__(self):
-        return len(self.df)
-
     def __getitem__(self, idx):
-        image = cv2.imread(self.df.path.values[idx])[..., ::-1]
-        views = [each(image=image)["image"] for each in self.transforms]
-        return torch.stack(views), self.df.label.values[idx]
+        image = cv2.imread(self.rows.path.values[idx])[..., ::-1]
+        views = [each(image=image)["image"] for each in self.transform]
+        return torch.stack(views), self.rows.label.values[idx]
 
 
 @program("eval")
@@ -132,17 +106,13 @@ def views_by_albumentations():
     return evaluating(Cassava(pd.DataFrame(table(), columns=["path", "label"]), transforms))
 
 
-class Plants(Dataset):
+class Plants(Rows):
     """OpenCV and NumPy alone, as before there were libraries for it."""
 
-    def __init__(self, table, size=48, train=True):
-        self.table, self.size, self.train = table, size, train
-
-    def __len__(self):
-        return len(self.table)
+    size, train = 48, True
 
     def __getitem__(self, index):
-        path, label = self.table[index]
+        path, label = self.rows[index]
         img = cv2.imread(path)
         img = cv2.resize(img, (self.size + 8, self.size + 8), interpolation=cv2.INTER_AREA)
         if self.train:
@@ -191,17 +161,13 @@ def augment_hsv(im, hgain=0.1, sgain=0.5, vgain=0.4):
     cv2.cvtColor(im_hsv, cv2.COLOR_HSV2BGR, dst=im)
 
 
-class Yolo(Dataset):
+class Yolo(Rows):
     """A mosaic of four pictures, or one in a letter box; in place where it can be."""
 
-    def __init__(self, table, img_size=64, mosaic=0.5):
-        self.table, self.img_size, self.mosaic = table, img_size, mosaic
-
-    def __len__(self):
-        return len(self.table)
+    img_size, mosaic = 64, 0.5
 
     def load_image(self, i):
-        im = cv2.imread(self.table[i][0])
+        im = cv2.imread(self.rows[i][0])
         h0, w0 = im.shape[:2]
         r = self.img_size / max(h0, w0)
         if r != 1:
@@ -234,7 +200,7 @@ class Yolo(Dataset):
             img = np.fliplr(img)
         img = img.transpose((2, 0, 1))[::-1]
         img = np.ascontiguousarray(img)
-        return torch.from_numpy(img), torch.zeros((1, 6)), self.table[index][0], img.shape
+        return torch.from_numpy(img), torch.zeros((1, 6)), self.rows[index][0], img.shape
 
     @staticmethod
     def collate_fn(batch):
@@ -249,19 +215,14 @@ def mosaics():
     return training(Yolo(table()), collate_fn=Yolo.collate_fn)
 
 
-class Pose(Dataset):
+class Pose(Rows):
     """One affine matrix for the picture, and its points beside it."""
 
-    def __init__(self, table, size=(48, 64)):
-        self.table, self.size = table, size
-        self.transform = T.Compose(TO_TENSOR)
-
-    def __len__(self):
-        return len(self.table)
+    size, transform = (48, 64), T.Compose(TO_TENSOR)
 
     def __getitem__(self, idx):
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        data_numpy = cv2.cvtColor(cv2.imread(self.table[idx][0], flags), RGB)
+        data_numpy = cv2.cvtColor(cv2.imread(self.rows[idx][0], flags), RGB)
         joints = np.array([[20.0, 20.0], [60.0, 30.0], [40.0, 70.0]])
         if random.random() <= 0.5:
             data_numpy = data_numpy[:, ::-1, :]
@@ -309,21 +270,14 @@ def faces_from_bytes():
     return training(Faces(table()), drop_last=True)
 
 
-class Both(Dataset):
+class Both(Rows):
     """Pillow opens, albumentations crops, torchvision makes a tensor of it."""
 
-    def __init__(self, table):
-        self.table = table
-        self.crop = A.Compose(
-            [A.SmallestMaxSize(56), A.RandomCrop(48, 48), A.ColorJitter(p=0.5)], seed=3
-        )
-        self.finish = T.Compose(TO_TENSOR)
-
-    def __len__(self):
-        return len(self.table)
+    crop = A.Compose([A.SmallestMaxSize(56), A.RandomCrop(48, 48), A.ColorJitter(p=0.5)], seed=3)
+    finish = T.Compose(TO_TENSOR)
 
     def __getitem__(self, index):
-        path, label = self.table[index]
+        path, label = self.rows[index]
         image = np.array(Image.open(path).convert("RGB"))
         image = Image.fromarray(self.crop(image=image)["image"])
         return self.finish(image), label

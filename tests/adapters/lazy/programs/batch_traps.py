@@ -35,7 +35,36 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 from torchvision import transforms as T
 
 from programs.pictures import FILES
-from programs.traps import COUNT, SIZE, Pairs, array, loader_trap, small, tensor, trap
+from programs.traps import (
+    COUNT,
+    SIZE,
+    Pairs,
+    array,
+    collate_trap,
+    dataset_trap,
+    loader_trap,
+    loop_trap,
+    pairs,
+    small,
+    tensor,
+    trap,
+)
+
+
+def _tensor(path, other):
+    return tensor(path)
+
+
+def _both(path, other):
+    return tensor(path), array(other)
+
+
+def _drawn(path, other):
+    return tensor(path), random.random()
+
+
+def _zero(path, other):
+    return tensor(path), 0
 
 
 @dataclass
@@ -86,9 +115,12 @@ def _in_one(*kinds):
     return lambda *parts: [kind(*parts) for kind in kinds]
 
 
-@trap(collate_fn=_collated(_in_one(Pack, Slots, Named, OldSlots)), workers=1)
-def batches_of_classes(path, other):
-    return tensor(path), array(other)
+trap(
+    _both,
+    name="batches_of_classes",
+    collate_fn=_collated(_in_one(Pack, Slots, Named, OldSlots)),
+    workers=1,
+)
 
 
 def _mappings(*parts):
@@ -96,21 +128,18 @@ def _mappings(*parts):
     return [kind(dict(zip("ab", parts, strict=True))) for kind in kinds]
 
 
-@trap(collate_fn=_collated(_mappings), workers=1)
-def batches_of_mappings(path, other):
-    return tensor(path), array(other)
+trap(_both, name="batches_of_mappings", collate_fn=_collated(_mappings), workers=1)
 
 
-@trap(collate_fn=Plain, workers=1)
-def batches_of_a_class_with_a_constructor_of_its_own(path, other):
-    return tensor(path), array(other)
+trap(_both, name="batches_of_a_class_with_a_constructor_of_its_own", collate_fn=Plain, workers=1)
 
 
 def _nested(value, depth=12):
     return [_nested(value, depth - 1)] if depth else value
 
 
-def _odd_containers(samples):
+@collate_trap(_both)
+def batches_of_odd_containers(samples):
     xs, arrays = [each[0] for each in samples], [each[1] for each in samples]
     held = np.empty(len(arrays), object)
     held[:] = arrays
@@ -126,32 +155,21 @@ def _odd_containers(samples):
     ]
 
 
-@trap(collate_fn=_odd_containers)
-def batches_of_odd_containers(path, other):
-    return tensor(path), array(other)
-
-
-def _closures(samples):
+@collate_trap(_zero)
+def batches_with_iterators(samples):
     """A batch that makes its tensors when it is asked."""
     x = samples[0][0]
     return {"call": [(lambda: x * 2)().sum()], "iterator": iter([each[0] for each in samples])}
 
 
-@trap(collate_fn=_closures)
-def batches_with_iterators(path, other):
-    return tensor(path), 0
+@collate_trap(_zero)
+def batches_of_modules(samples):
+    return torch.nn.ParameterList([torch.stack([each[0] for each in samples])])
 
 
-@trap(
-    collate_fn=lambda samples: torch.nn.ParameterList([torch.stack([each[0] for each in samples])])
-)
-def batches_of_modules(path, other):
-    return tensor(path), 0
-
-
-@trap(collate_fn=lambda samples: torch.nn.utils.rnn.pack_sequence([each[0][0] for each in samples]))
-def batches_of_packed_sequences(path, other):
-    return tensor(path), 0
+@collate_trap(_zero)
+def batches_of_packed_sequences(samples):
+    return torch.nn.utils.rnn.pack_sequence([each[0][0] for each in samples])
 
 
 def _without_none(samples):
@@ -209,26 +227,24 @@ def _mixing(samples):
     return mixed, labels, random.random(), torch.rand(2), torch.randperm(4)
 
 
-@trap(collate_fn=_mixing, epochs=2)
-def collate_function_that_mixes(path, other):
-    return tensor(path), random.random()
+trap(_drawn, name="collate_function_that_mixes", collate_fn=_mixing, epochs=2)
 
 
-@trap(collate_fn=_mixing, workers=1, batch_size=2)
-def collate_function_that_mixes_in_workers(path, other):
-    return tensor(path), random.random()
+trap(
+    _drawn,
+    name="collate_function_that_mixes_in_workers",
+    collate_fn=_mixing,
+    workers=1,
+    batch_size=2,
+)
 
 
-def _changing(samples):
+@collate_trap(_zero, epochs=2)
+def collate_function_that_changes_samples(samples):
     for x, _ in samples:
         x[:, :3] = 0
         x.mul_(2)
     return torch.stack([x for x, _ in samples]), [x.sum().item() for x, _ in samples]
-
-
-@trap(collate_fn=_changing, epochs=2)
-def collate_function_that_changes_samples(path, other):
-    return tensor(path), 0
 
 
 class Remembering:
@@ -245,8 +261,7 @@ class Remembering:
 
 @loader_trap(epochs=2)
 def collate_object_that_remembers_the_batch_before():
-    dataset = Pairs(lambda path, other: (tensor(path), 1))
-    return DataLoader(dataset, batch_size=2, collate_fn=Remembering())
+    return pairs(lambda path, other: (tensor(path), 1), batch_size=2, collate_fn=Remembering())
 
 
 @trap(collate_fn=lambda samples: [np.stack([np.asarray(p) for p, _ in samples]), samples[0][0]])
@@ -263,28 +278,20 @@ def tensor_that_all_samples_share(path, other):
     return tensor(path), _held
 
 
-def _by_channels_last(samples):
+@collate_trap(_both, workers=1)
+def batches_in_channels_last(samples):
     batch = torch.stack([each[0] for each in samples]).to(memory_format=torch.channels_last)
     return batch, torch.as_tensor(np.stack([each[1] for each in samples])).permute(0, 3, 1, 2)
-
-
-@trap(collate_fn=_by_channels_last, workers=1)
-def batches_in_channels_last(path, other):
-    return tensor(path), array(other)
 
 
 _out = torch.zeros(COUNT, 3, SIZE, SIZE)
 
 
-def _into_one_buffer(samples):
+@collate_trap(_zero)
+def collate_function_with_one_buffer_for_all_batches(samples):
     for at, (x, _) in enumerate(samples):
         _out[at].copy_(x)
     return _out[: len(samples)], torch.tensor([float(x.mean()) for x, _ in samples])
-
-
-@trap(collate_fn=_into_one_buffer)
-def collate_function_with_one_buffer_for_all_batches(path, other):
-    return tensor(path), 0
 
 
 def _fast_collate(samples):
@@ -341,7 +348,7 @@ def sample_of_one_picture_in_many_places(path, other):
 
 @loader_trap
 def data_sets_of_data_sets():
-    whole = Pairs(lambda path, other: tensor(path))
+    whole = Pairs(_tensor)
     parts = random_split(whole, [2, 4])
     inner = Subset(Subset(whole, [5, 0, 3]), [2, 0])
     joined = ConcatDataset([inner, *parts])
@@ -400,18 +407,13 @@ def loader_inside_of_a_data_set():
     return DataLoader(Outer(None), batch_size=2)
 
 
-@loader_trap
-def sample_of_a_sample():
+@dataset_trap(batch_size=3)
+def sample_of_a_sample(self, at):
     """A mix of a sample with another one, which the data set asks itself for."""
-
-    class Mixed(Pairs):
-        def __getitem__(self, at):
-            x, y = tensor(self.files[at]), tensor(self.files[at + 1])
-            if random.random() < 0.7 and at:
-                return x * 0.3 + self[at - 1] * 0.7
-            return torch.maximum(x, y)
-
-    return DataLoader(Mixed(None), batch_size=3)
+    x, y = tensor(self.files[at]), tensor(self.files[at + 1])
+    if random.random() < 0.7 and at:
+        return x * 0.3 + self[at - 1] * 0.7
+    return torch.maximum(x, y)
 
 
 class Drawn(Sampler):
@@ -439,18 +441,14 @@ def batch_sampler_of_the_program():
         def __len__(self):
             return 3
 
-    dataset = Pairs(lambda path, other: (tensor(path), random.random()))
+    dataset = Pairs(_drawn)
     return DataLoader(dataset, batch_sampler=Growing(range(COUNT), 2, False))
 
 
-@loader_trap(epochs=2)
-def indices_that_are_no_numbers():
-    class Keyed(Pairs):
-        def __getitem__(self, key):
-            name, size = key
-            return tensor(self.files[name]).narrow(1, 0, size)
-
-    return DataLoader(Keyed(None), batch_size=2, sampler=[(at, 9) for at in range(4)])
+@dataset_trap(epochs=2, batch_size=2, sampler=[(at, 9) for at in range(4)])
+def indices_that_are_no_numbers(self, key):
+    name, size = key
+    return tensor(self.files[name]).narrow(1, 0, size)
 
 
 @loader_trap(epochs=2)
@@ -463,11 +461,23 @@ def order_of_a_generator_of_the_program():
 # How a training loop uses its loader
 
 
-def _change_the_data_set(loader):
+@loop_trap(lambda: DataLoader(Sized(None), batch_size=3))
+@loop_trap(
+    lambda: DataLoader(Sized(None), batch_size=3, num_workers=1),
+    name="data_set_changes_between_epochs_with_workers",
+)
+def data_set_changes_between_epochs(loader):
     """Larger pictures from epoch to epoch."""
     for size in (9, 20, 30):
         loader.dataset.size = size
         yield from loader
+
+
+@loop_trap(lambda: DataLoader(Sized(None), batch_size=2))
+def data_set_changes_within_an_epoch(loader):
+    for number, batch in enumerate(loader):
+        yield batch
+        loader.dataset.size = 9 + number
 
 
 class Sized(Pairs):
@@ -477,17 +487,8 @@ class Sized(Pairs):
         return F.to_tensor(Image.open(self.files[at]).convert("RGB").resize((self.size, self.size)))
 
 
-@loader_trap(loop=_change_the_data_set)
-def data_set_changes_between_epochs():
-    return DataLoader(Sized(None), batch_size=3)
-
-
-@loader_trap(loop=_change_the_data_set)
-def data_set_changes_between_epochs_with_workers():
-    return DataLoader(Subset(Sized(None), range(5)).dataset, batch_size=3, num_workers=1)
-
-
-def _change_the_loader(loader):
+@loop_trap(lambda: pairs(_tensor, batch_size=3))
+def loader_changes_between_epochs(loader):
     yield from loader
     loader.collate_fn = list
     yield from loader
@@ -495,27 +496,23 @@ def _change_the_loader(loader):
     yield from loader
 
 
-@loader_trap(loop=_change_the_loader)
-def loader_changes_between_epochs():
-    return DataLoader(Pairs(lambda path, other: tensor(path)), batch_size=3)
-
-
-def _seed_and_set_epochs(loader):
-    for epoch in range(3):
-        loader.sampler.set_epoch(epoch)
-        loader.generator.manual_seed(epoch)
-        yield from loader
-
-
-@loader_trap(loop=_seed_and_set_epochs)
-def epochs_are_set_and_seeded():
+def _sampled():
     dataset = Pairs(lambda path, other: (tensor(path), torch.rand(())))
     sampler = torch.utils.data.DistributedSampler(dataset, 2, 1)
     options = {"sampler": sampler, "generator": torch.Generator(), "num_workers": 1}
     return DataLoader(dataset, batch_size=2, **options)
 
 
-def _two_at_once(loader):
+@loop_trap(_sampled)
+def epochs_are_set_and_seeded(loader):
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        loader.generator.manual_seed(epoch)
+        yield from loader
+
+
+@loop_trap(lambda: pairs(_drawn, 2, shuffle=True))
+def two_iterators_at_once(loader):
     first, second = iter(loader), iter(loader)
     for _ in range(2):
         yield next(first)
@@ -524,12 +521,12 @@ def _two_at_once(loader):
     yield from second
 
 
-@loader_trap(loop=_two_at_once)
-def two_iterators_at_once():
-    return DataLoader(Pairs(lambda path, other: (tensor(path), random.random())), 2, shuffle=True)
-
-
-def _first_batches(loader):
+@loop_trap(lambda: pairs(_drawn, 2, shuffle=True))
+@loop_trap(
+    lambda: pairs(_drawn, 2, shuffle=True, num_workers=2, persistent_workers=True),
+    name="epochs_that_are_given_up_with_workers_that_stay",
+)
+def epochs_that_are_given_up(loader):
     for _ in range(3):
         yield next(iter(loader))
     for batch in loader:
@@ -540,18 +537,16 @@ def _first_batches(loader):
     yield len(loader.dataset)
 
 
-@loader_trap(loop=_first_batches)
-def epochs_that_are_given_up():
-    return DataLoader(Pairs(lambda path, other: (tensor(path), random.random())), 2, shuffle=True)
+class Kept(Pairs):
+    kept = None
+
+    def __getitem__(self, at):
+        self.kept = self.kept or {}
+        return self.kept.setdefault(at, _both(self.files[at], self.files[at]))
 
 
-@loader_trap(loop=_first_batches)
-def epochs_that_are_given_up_with_workers_that_stay():
-    dataset = Pairs(lambda path, other: (tensor(path), random.random()))
-    return DataLoader(dataset, 2, shuffle=True, num_workers=2, persistent_workers=True)
-
-
-def _change_batches(loader):
+@loop_trap(lambda: DataLoader(Kept(None), batch_size=None, collate_fn=lambda sample: sample))
+def batches_change_what_the_data_set_keeps(loader):
     for _ in range(2):
         for batch in loader:
             yield batch
@@ -559,32 +554,13 @@ def _change_batches(loader):
             batch[1][:, 0] = 9
 
 
-@loader_trap(loop=_change_batches)
-def batches_change_what_the_data_set_keeps():
-    class Keeping(Pairs):
-        def __init__(self):
-            super().__init__(None)
-            self.kept = {}
-
-        def __getitem__(self, at):
-            if at not in self.kept:
-                self.kept[at] = tensor(self.files[at]), array(self.files[at])
-            return self.kept[at]
-
-    return DataLoader(Keeping(), batch_size=None, collate_fn=lambda sample: sample)
-
-
-def _with_another(loader):
+@loop_trap(lambda: pairs(_both, batch_size=2))
+def data_set_is_used_outside_of_the_loader(loader):
     other = DataLoader(Subset(loader.dataset, [3, 1]), batch_size=1)
     for batch in loader:
         yield batch
         yield next(iter(other))
         yield loader.dataset[2]
-
-
-@loader_trap(loop=_with_another)
-def data_set_is_used_outside_of_the_loader():
-    return DataLoader(Pairs(lambda path, other: (tensor(path), array(other))), batch_size=2)
 
 
 class Endless(DataLoader):
@@ -614,8 +590,7 @@ class Repeated:
 
 @loader_trap(epochs=2)
 def loader_of_a_class_of_the_program():
-    dataset = Pairs(lambda path, other: (tensor(path), random.random()))
-    return Endless(dataset, batch_size=3, shuffle=True, num_workers=1)
+    return Endless(Pairs(_drawn), batch_size=3, shuffle=True, num_workers=1)
 
 
 class Moved(DataLoader):
@@ -628,10 +603,11 @@ class Moved(DataLoader):
 
 @loader_trap(epochs=2)
 def loader_with_an_iterator_of_its_own():
-    return Moved(Pairs(lambda path, other: (tensor(path), array(other))), batch_size=3)
+    return Moved(Pairs(_both), batch_size=3)
 
 
-def _in_a_thread(loader):
+@loop_trap(lambda: pairs(_both, batch_size=2))
+def loader_in_a_thread(loader):
     """A thread iterates, and the training process uses the same libraries meanwhile."""
     made = queue.Queue(1)
     thread = threading.Thread(target=lambda: [made.put(batch) for batch in [*loader, None]])
@@ -642,27 +618,21 @@ def _in_a_thread(loader):
     thread.join()
 
 
-@loader_trap(loop=_in_a_thread)
-def loader_in_a_thread():
-    return DataLoader(Pairs(lambda path, other: (tensor(path), array(other))), batch_size=2)
+def _two():
+    dataset = Pairs(_drawn)
+    others = DataLoader(Subset(dataset, [3, 1, 2]), 1, num_workers=1)
+    return [DataLoader(dataset, 2, shuffle=True), others]
 
 
-def _side_by_side(loaders):
+@loop_trap(_two)
+def loaders_side_by_side(loaders):
     for one, other in zip(*loaders, strict=False):
         yield one, other
         yield loaders[0].dataset[0]
 
 
-@loader_trap(loop=_side_by_side)
-def loaders_side_by_side():
-    dataset = Pairs(lambda path, other: (tensor(path), random.random()))
-    return [
-        DataLoader(dataset, 2, shuffle=True),
-        DataLoader(Subset(dataset, [3, 1, 2]), 1, num_workers=1),
-    ]
-
-
-def _with_libraries(loader):
+@loop_trap(lambda: DataLoader(Kept(None), batch_size=2))
+def libraries_in_the_training_process(loader):
     """What the same libraries are in the training process, before, between and after."""
     yield _libraries()
     for batch in loader:
@@ -679,27 +649,8 @@ def _libraries():
     )
     said = str(inspect.signature(F.pad)), F.to_tensor.__name__, len(inspect.getsource(F.resize))
     same = pickle.loads(pickle.dumps(F.resize)) is F.resize
-    return (
-        F.resize(p, 9).tobytes(),
-        cv2.resize(a, (9, 9)),
-        x,
-        said,
-        same,
-        np.asarray(p).flags.owndata,
-    )
-
-
-@loader_trap(loop=_with_libraries)
-def libraries_in_the_training_process():
-    return DataLoader(Kept(None), batch_size=2)
-
-
-class Kept(Pairs):
-    kept = None
-
-    def __getitem__(self, at):
-        self.kept = self.kept or {}
-        return self.kept.setdefault(at, tensor(self.files[at]))
+    found = F.resize(p, 9).tobytes(), cv2.resize(a, (9, 9)), x, said, same
+    return *found, np.asarray(p).flags.owndata
 
 
 @loader_trap
@@ -719,23 +670,8 @@ class Hard(Sampler):
             yield (at + self.hard) % COUNT
 
 
-def _steered(loader):
+@loop_trap(lambda: pairs(_tensor, 2, sampler=Hard(), num_workers=1))
+def sampler_that_the_training_steers(loader):
     for number, batch in enumerate(loader):
         yield batch
         loader.sampler.hard += number
-
-
-@loader_trap(loop=_steered)
-def sampler_that_the_training_steers():
-    return DataLoader(Pairs(lambda path, other: tensor(path)), 2, sampler=Hard(), num_workers=1)
-
-
-def _steered_data(loader):
-    for number, batch in enumerate(loader):
-        yield batch
-        loader.dataset.size = 9 + number
-
-
-@loader_trap(loop=_steered_data)
-def data_set_changes_within_an_epoch():
-    return DataLoader(Sized(None), batch_size=2)

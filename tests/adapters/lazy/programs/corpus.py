@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFilter
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms as T
 
 from programs import pictures
 from programs.pictures import CLASSES, FILES, aged
+from programs.running import Comparison, compare, epochs_of
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 TO_TENSOR = [T.ToTensor(), T.Normalize(MEAN, STD)]
@@ -43,6 +44,18 @@ class Program:
     quick: bool
     wraps: bool
 
+    def compare(self, workers: int = 0, **options: Any) -> Comparison:
+        """The program as ever, and with lazy pictures; `options` of `running.compare`."""
+
+        def make() -> Any:
+            loader = self.make()
+            inner = loader.loader if self.wraps else loader
+            if workers:
+                vars(inner).update(num_workers=workers, prefetch_factor=2)
+            return loader
+
+        return compare(make, partial(epochs_of, epochs=self.epochs), **options)
+
     @property
     def missing(self) -> list[str]:
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
@@ -59,6 +72,18 @@ def program(
         return make
 
     return register
+
+
+class Rows(Dataset):
+    """What most data sets of programs begin with."""
+
+    transform: Any = None
+
+    def __init__(self, rows: Any, transform: Any = None):
+        self.rows, self.transform = rows, transform or self.transform
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 def training(dataset: Any, **options: Any) -> DataLoader:

@@ -7,7 +7,6 @@ import mmap
 import os
 import shutil
 import tarfile
-import tempfile
 import zipfile
 from pathlib import Path
 
@@ -16,12 +15,23 @@ import numpy as np
 import torch
 import torchvision.transforms.functional as F
 from PIL import ContainerIO, Image, ImageFile
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader
 from torchvision.io import read_file, read_image
 
 from programs import pictures
 from programs.pictures import aged, fresh
-from programs.traps import COUNT, SIZE, Pairs, array, loader_trap, small, tensor, trap
+from programs.traps import (
+    COUNT,
+    SIZE,
+    Pairs,
+    array,
+    dataset_trap,
+    loader_trap,
+    pairs,
+    small,
+    tensor,
+    trap,
+)
 
 
 def copy_of(path, name=None):
@@ -155,13 +165,6 @@ def path_that_means_another_file_in_each_process(path, other):
 
 
 @trap
-def folder_is_removed_with_its_block(path, other):
-    with tempfile.TemporaryDirectory() as folder:
-        p = small(copy_of(path, Path(folder) / Path(path).name))
-    return F.to_tensor(p)
-
-
-@trap
 def file_is_removed_by_who_opened_it(path, other):
     return F.to_tensor(Extracted(path).picture.convert("RGB").resize((SIZE, SIZE)))
 
@@ -182,14 +185,10 @@ def _collate_and_remove(samples):
     return torch.stack([x for x, _ in samples])
 
 
-@loader_trap(epochs=2)
-def files_are_removed_by_the_collate_function():
-    class Extracting(Pairs):
-        def __getitem__(self, at):
-            file = copy_of(self.files[at])
-            return F.to_tensor(small(file)), file
-
-    return DataLoader(Extracting(None), batch_size=3, collate_fn=_collate_and_remove)
+@dataset_trap(epochs=2, batch_size=3, collate_fn=_collate_and_remove)
+def files_are_removed_by_the_collate_function(self, at):
+    file = copy_of(self.files[at])
+    return F.to_tensor(small(file)), file
 
 
 # Streams, and where they are
@@ -458,8 +457,7 @@ def limit_of_pixels_that_workers_lift():
         Image.MAX_IMAGE_PIXELS = None
 
     Image.MAX_IMAGE_PIXELS = 3000  # small pictures are over it too, and twice as many raise
-    dataset = Pairs(lambda path, other: tensor(path))
-    return DataLoader(dataset, batch_size=3, num_workers=1, worker_init_fn=lift)
+    return pairs(lambda path, other: tensor(path), batch_size=3, num_workers=1, worker_init_fn=lift)
 
 
 @trap(collate_fn=list)
@@ -469,12 +467,8 @@ def broken_files_of_cv2_and_torchvision(path, other):
         x = read_image(broken(path))
     except RuntimeError:
         x = torch.zeros(3, 1, 1)
-    return (
-        a is None or cv2.resize(a, (9, 9)),
-        b is None,
-        cv2.imread(path + ".lost") is None,
-        x.shape,
-    )
+    found = a is None or cv2.resize(a, (9, 9)), b is None, cv2.imread(path + ".lost") is None
+    return *found, x.shape
 
 
 @trap
@@ -485,14 +479,6 @@ def verified_and_opened_again(path, other):
         p.load()
         return F.to_tensor(small(other))
     return F.to_tensor(small(path))
-
-
-@trap(workers=1)
-def errors_of_a_file_name_its_sample(path, other):
-    try:
-        return F.to_tensor(small(broken(path, 0.001))), "", get_worker_info().id
-    except OSError as error:
-        return torch.zeros(3, SIZE, SIZE), type(error).__name__, get_worker_info().id
 
 
 @trap

@@ -10,9 +10,6 @@ import pandas as pd
 import torch
 import torchvision.transforms.functional as F
 from PIL import Image, ImageFilter, ImageOps
-from torch.utils.data import (
-    Dataset,
-)
 from torchvision import datasets, tv_tensors
 from torchvision import transforms as T
 from torchvision.io import ImageReadMode, read_image
@@ -23,6 +20,7 @@ from programs.corpus import (
     MEAN,
     STD,
     TO_TENSOR,
+    Rows,
     colour,
     evaluating,
     masks,
@@ -64,11 +62,8 @@ def _voc(folder):
 
 @program("train")
 def voc_detection():
-    steps = [
-        v2.ToImage(),
-        v2.RandomPhotometricDistort(p=0.5),
-        v2.RandomZoomOut(fill={tv_tensors.Image: 123}),
-    ]
+    steps = [v2.ToImage(), v2.RandomPhotometricDistort(p=0.5)]
+    steps += [v2.RandomZoomOut(fill={tv_tensors.Image: 123})]
     steps += [v2.RandomIoUCrop(), v2.RandomHorizontalFlip(), v2.SanitizeBoundingBoxes()]
     transforms = v2.Compose([*steps, v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()])
     dataset = datasets.VOCDetection(scratch("voc", _voc), "2012", "train", transforms=transforms)
@@ -76,14 +71,11 @@ def voc_detection():
     return training(dataset, collate_fn=lambda batch: tuple(zip(*batch, strict=True)))
 
 
-class Pedestrians(Dataset):
+class Pedestrians(Rows):
     """Boxes are found in masks of instances."""
 
-    def __init__(self, pairs, transforms):
-        self.pairs, self.transforms = pairs, transforms
-
     def __getitem__(self, idx):
-        img, mask = (read_image(path) for path in self.pairs[idx])
+        img, mask = (read_image(path) for path in self.rows[idx])
         obj_ids = torch.unique(mask)[1:]
         instances = (mask == obj_ids[:, None, None]).to(dtype=torch.uint8)
         boxes = masks_to_boxes(instances)
@@ -92,10 +84,7 @@ class Pedestrians(Dataset):
         target["labels"] = torch.ones((len(obj_ids),), dtype=torch.int64)
         target["area"] = (boxes[:, 3] - boxes[:, 1]) * (boxes[:, 2] - boxes[:, 0])
         target["boxes"] = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=img.shape[-2:])
-        return self.transforms(img, target)
-
-    def __len__(self):
-        return len(self.pairs)
+        return self.transform(img, target)
 
 
 @program("train", quick=True)
@@ -150,17 +139,11 @@ class BothToTensor:
         return F.normalize(image, mean=MEAN, std=STD), target
 
 
-class Segmentation(Dataset):
-    def __init__(self, pairs, transforms):
-        self.pairs, self.transforms = pairs, transforms
-
-    def __len__(self):
-        return len(self.pairs)
-
+class Segmentation(Rows):
     def __getitem__(self, index):
-        img, target = (Image.open(path) for path in self.pairs[index])
+        img, target = (Image.open(path) for path in self.rows[index])
         img = img.convert("RGB")
-        for each in self.transforms:
+        for each in self.transform:
             img, target = each(img, target)
         return img, target
 
@@ -224,45 +207,11 @@ class ContrastiveViews:
 @program("train", quick=True)
 def contrastive_views():
     jitter = T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8)
-    steps = [
-        T.RandomResizedCrop(size=48),
-        T.RandomHorizontalFlip(),
-        jitter,
-        T.RandomGrayscale(p=0.2),
-    ]
+    steps = [T.RandomResizedCrop(size=48), T.RandomHorizontalFlip(), jitter]
+    steps += [T.RandomGrayscale(p=0.2)]
     steps += [T.RandomApply([GaussianBlur()], p=0.5), Solarization(0.2), T.ToTensor()]
     return training(
         datasets.ImageFolder(root(), ContrastiveViews(T.Compose(steps))), drop_last=True
-    )
-
-
-class MultiCropDataset(datasets.ImageFolder):
-    """SwAV's, with an index."""
-
-    def __init__(self, data_path, size_crops, nmb_crops, min_scale, max_scale):
-        super().__init__(data_path)
-        trans = []
-        for size, count, low, high in zip(size_crops, nmb_crops, min_scale, max_scale, strict=True):
-            steps = [T.RandomResizedCrop(size, scale=(low, high)), T.RandomHorizontalFlip(p=0.5)]
-            colours = [
-                T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
-                T.RandomGrayscale(p=0.2),
-            ]
-            trans += [
-                T.Compose([*steps, T.Compose([*colours, GaussianBlur()]), *TO_TENSOR])
-            ] * count
-        self.trans = trans
-
-    def __getitem__(self, index):
-        path, _ = self.samples[index]
-        image = self.loader(path)
-        return index, [trans(image) for trans in self.trans]
-
-
-@program("train")
-def multi_crop_with_index():
-    return training(
-        MultiCropDataset(root(), [48, 24], [2, 4], [0.14, 0.05], [1.0, 0.14]), drop_last=True
     )
 
 
@@ -279,27 +228,17 @@ def five_and_ten_crops():
 # Several pictures
 
 
-class TripletFaces(Dataset):
-    def __init__(self, df, transform):
-        self.df, self.transform = df, transform
-        self.by_class = {label: group.index.to_numpy() for label, group in df.groupby("label")}
-
-    def __len__(self):
-        return len(self.df)
-
+class TripletFaces(Rows):
     def __getitem__(self, index):
-        anchor = self.df.iloc[index]
-        same = self.by_class[anchor.label]
+        anchor, labels = self.rows.iloc[index], self.rows.label
+        same = np.flatnonzero(labels == anchor.label)
         positive = np.random.choice(same[same != index])
-        other = np.random.choice(list(set(self.by_class) - {anchor.label}))
-        negative = np.random.choice(self.by_class[other])
+        other = np.random.choice(list(set(labels) - {anchor.label}))
+        negative = np.random.choice(np.flatnonzero(labels == other))
+        chosen = {"anc_img": index, "pos_img": positive, "neg_img": negative}
         sample = {
-            "anc_img": anchor.path,
-            "pos_img": self.df.path[positive],
-            "neg_img": self.df.path[negative],
-        }
-        sample = {
-            key: self.transform(Image.open(path).convert("RGB")) for key, path in sample.items()
+            key: self.transform(Image.open(self.rows.path[at]).convert("RGB"))
+            for key, at in chosen.items()
         }
         return sample | {"pos_class": anchor.label, "neg_class": other}
 
@@ -307,9 +246,8 @@ class TripletFaces(Dataset):
 @program("train")
 def triplets_of_faces():
     steps = [T.Resize((56, 56)), T.RandomCrop(48), T.RandomHorizontalFlip(), *TO_TENSOR]
-    return training(
-        TripletFaces(pd.DataFrame(table(), columns=["path", "label"]), T.Compose(steps))
-    )
+    rows = pd.DataFrame(table(), columns=["path", "label"])
+    return training(TripletFaces(rows, T.Compose(steps)))
 
 
 class GroupScaleCrop:
@@ -335,18 +273,17 @@ class StackFrames:
         return torch.from_numpy(pic).permute(2, 0, 1).contiguous().float().div(255)
 
 
-class Videos(Dataset):
-    def __init__(self, frames, segments=3):
-        self.frames, self.segments = frames, segments
-        self.transform = T.Compose([GroupScaleCrop(48), StackFrames()])
+class Videos(Rows):
+    transform = T.Compose([GroupScaleCrop(48), StackFrames()])
+    segments = 3
 
     def __len__(self):
-        return len(self.frames) // 6
+        return len(self.rows) // 6
 
     def __getitem__(self, index):
         ticks = np.linspace(0, 6, self.segments + 1).astype(int)
         chosen = [6 * index + random.randrange(a, b) for a, b in pairwise(ticks)]
-        images = [Image.open(self.frames[at]).convert("RGB").resize((100, 90)) for at in chosen]
+        images = [Image.open(self.rows[at]).convert("RGB").resize((100, 90)) for at in chosen]
         return self.transform(images), index
 
 
@@ -361,9 +298,7 @@ class Clips(Videos):
     steps = v2.Compose([v2.RandomResizedCrop(40, antialias=True), v2.RandomHorizontalFlip()])
 
     def __getitem__(self, index):
-        frames = [
-            F.resize(read_image(path, ImageReadMode.RGB), [60, 60]) for path in self.frames[:4]
-        ]
+        frames = [F.resize(read_image(path, ImageReadMode.RGB), [60, 60]) for path in self.rows[:4]]
         clip = self.steps(tv_tensors.Video(torch.stack(frames)))
         return clip.float().div(255).permute(1, 0, 2, 3), index
 
@@ -373,14 +308,10 @@ def clips_as_tensors():
     return training(Clips([path for path, _ in table()]), batch_size=2)
 
 
-class Aligned(Dataset):
+class Aligned(Rows):
     """pix2pix: A and B are halves of one file, and get the same random numbers."""
 
-    def __init__(self, paths, load_size=56, crop_size=48):
-        self.paths, self.load_size, self.crop_size = paths, load_size, crop_size
-
-    def __len__(self):
-        return len(self.paths)
+    load_size, crop_size = 56, 48
 
     def get_transform(self, params):
         position, size = params["crop_pos"], [self.load_size] * 2
@@ -395,7 +326,7 @@ class Aligned(Dataset):
         return img.crop((x1, y1, x1 + tw, y1 + th))
 
     def __getitem__(self, index):
-        AB_path = self.paths[index]
+        AB_path = self.rows[index]
         AB = Image.open(AB_path).convert("RGB")
         w, h = AB.size
         A, B = AB.crop((0, 0, w // 2, h)), AB.crop((w // 2, 0, w, h))
@@ -410,17 +341,13 @@ def halves_of_one_picture():
     return training(Aligned([path for path, _ in table()]))
 
 
-class Upscaling(Dataset):
+class Upscaling(Rows):
     """A patch and the same one four times smaller, by Pillow and NumPy."""
 
-    def __init__(self, paths, patch=48, scale=4):
-        self.paths, self.patch, self.scale = paths, patch, scale
-
-    def __len__(self):
-        return len(self.paths)
+    patch, scale = 48, 4
 
     def __getitem__(self, idx):
-        hr = Image.open(self.paths[idx]).convert("RGB")
+        hr = Image.open(self.rows[idx]).convert("RGB")
         w, h = (side - side % self.scale for side in hr.size)
         hr = hr.crop((0, 0, w, h))
         lr = hr.resize((w // self.scale, h // self.scale), Image.BICUBIC)

@@ -52,15 +52,6 @@ def type_of_an_array_is(path, other):
 
 
 @trap
-def type_is_not_one_of(path, other):
-    """What it does not know, it leaves as it is."""
-    things = [tensor(path), array(path), small(path)]
-    scaled = [each * 2 if type(each) in (torch.Tensor, np.ndarray) else each for each in things]
-    known = {torch.Tensor: 1, np.ndarray: 2, Image.Image: 3}
-    return [np.asarray(each) for each in scaled], [known.get(type(each), 0) for each in things]
-
-
-@trap
 def types_are_equal_and_in_tables(path, other):
     x, a, p = tensor(path), array(path), small(path)
     table = {np.ndarray: 1, torch.Tensor: 2, Image.Image: 3}
@@ -207,13 +198,8 @@ def interfaces_to_memory(path, other):
     said = of_array["shape"], of_array["typestr"], of_picture["shape"], of_picture["typestr"]
     held = Held(a.__array_interface__)
     by_struct = np.array(Struct(a.__array_struct__))
-    return (
-        said,
-        np.asarray(held).copy(),
-        by_struct,
-        x.__array__(np.float64),
-        np.asarray(p, np.int16),
-    )
+    found = said, np.asarray(held).copy(), by_struct, x.__array__(np.float64)
+    return *found, np.asarray(p, np.int16)
 
 
 class Held:
@@ -235,12 +221,8 @@ def bytes_by_many_ways(path, other):
     np.save(out, a)
     np.savez(packed := io.BytesIO(), a=a, x=x)
     packed.seek(0)
-    made = (
-        out.getvalue()[-9:].hex(),
-        memoryview(a).nbytes,
-        a.tobytes()[:9].hex(),
-        bytes(a)[:9].hex(),
-    )
+    made = out.getvalue()[-9:].hex(), memoryview(a).nbytes, a.tobytes()[:9].hex()
+    made += (bytes(a)[:9].hex(),)
     made += x.numpy().tobytes()[:9].hex(), a.ctypes.data > 0, np.load(packed)["x"]
     return *made, hashlib.md5(a).hexdigest(), zlib.crc32(a), a.tolist()[0][0]
 
@@ -249,19 +231,12 @@ def bytes_by_many_ways(path, other):
 def buffers_in_an_except_that_takes_another_picture(path, other):
     """Each is an error only if what is no array gets there."""
     a = array(path)
-    calls = [
-        lambda: memoryview(a)[5, 5, 1],
-        lambda: hashlib.md5(a).hexdigest(),
-        lambda: zlib.adler32(a),
-        lambda: struct.unpack_from("3B", a),
-        lambda: (ctypes.c_ubyte * 9).from_buffer(a)[3],
-        lambda: io.BytesIO().write(a),
-        lambda: b"".join([a])[:3].hex(),
-        lambda: re.search(rb"\x00|\x80", a) is None,
-        lambda: bytearray(a)[:3].hex(),
-        lambda: np.frombuffer(a, np.uint8).sum(),
-        lambda: int.from_bytes(a[0, 0], "big"),
-    ]
+    calls = [lambda: memoryview(a)[5, 5, 1], lambda: hashlib.md5(a).hexdigest()]
+    calls += [lambda: zlib.adler32(a), lambda: struct.unpack_from("3B", a)]
+    calls += [lambda: (ctypes.c_ubyte * 9).from_buffer(a)[3], lambda: io.BytesIO().write(a)]
+    calls += [lambda: b"".join([a])[:3].hex(), lambda: re.search(rb"\x00|\x80", a) is None]
+    calls += [lambda: bytearray(a)[:3].hex(), lambda: np.frombuffer(a, np.uint8).sum()]
+    calls += [lambda: int.from_bytes(a[0, 0], "big")]
     made = []
     for call in calls:
         try:
@@ -288,16 +263,10 @@ def c_code_by_its_name(path, other):
 def c_constructors_of_tensors(path, other):
     a = array(path)
     made = torch.Tensor(a), torch.FloatTensor(a), torch.ByteTensor(a), torch.asarray(a)
-    made += (
-        torch.tensor(a.tolist()),
-        torch.as_tensor([a[0], a[1]]),
-        torch.tensor(a, dtype=torch.half),
-    )
-    return (
-        *made,
-        torch.utils.data.default_convert({"a": a})["a"],
-        torch.frombuffer(a, dtype=torch.uint8),
-    )
+    made += torch.tensor(a.tolist()), torch.as_tensor([a[0], a[1]])
+    made += (torch.tensor(a, dtype=torch.half),)
+    found = *made, torch.utils.data.default_convert({"a": a})["a"]
+    return *found, torch.frombuffer(a, dtype=torch.uint8)
 
 
 @trap
@@ -354,11 +323,8 @@ def attributes_that_a_program_sets(path, other):
 def methods_by_their_classes(path, other):
     x, y = tensor(path), tensor(other)
     made = [torch.Tensor.numpy(x), torch.Tensor.mul(y, 2), torch.Tensor.detach(x).numpy()]
-    made += [
-        operator.methodcaller("numpy")(tensor(path)),
-        torch.Tensor.__array__(y),
-        x.numpy(force=True),
-    ]
+    made += [operator.methodcaller("numpy")(tensor(path)), torch.Tensor.__array__(y)]
+    made += [x.numpy(force=True)]
     made += [torch.Tensor.tolist(x[0, :2]), float(y[0, 0, 0]), next(iter(y[0, 0])), 0.5 in y]
     p = small(path)
     made += [Image.Image.resize(p, (9, 9)).tobytes()[:9].hex(), np.ndarray.sum(array(path)).item()]
@@ -368,21 +334,9 @@ def methods_by_their_classes(path, other):
 @trap
 def conversions_of_numpy(path, other):
     a = array(path)
-    made = [
-        np.asanyarray(a),
-        np.require(a, np.float32, "C"),
-        np.atleast_3d(a),
-        np.array(a, ndmin=4),
-    ]
-    made += [
-        np.broadcast_to(a, (2, *a.shape)).copy(),
-        np.copy(a, order="F"),
-        np.einsum("hwc->chw", a),
-    ]
-    made += [np.array([each.sum() for each in np.nditer(a[:2, :2])]), np.asarray(a, copy=True)]
-    made += [
-        np.apply_along_axis(np.max, 2, a),
-        np.array(a, dtype=np.float64, order="F"),
-        np.unique(a)[:3],
-    ]
+    made = [np.asanyarray(a), np.require(a, np.float32, "C"), np.atleast_3d(a)]
+    made += [np.array(a, ndmin=4), np.broadcast_to(a, (2, *a.shape)).copy(), np.copy(a, order="F")]
+    made += [np.einsum("hwc->chw", a), np.array([each.sum() for each in np.nditer(a[:2, :2])])]
+    made += [np.asarray(a, copy=True), np.apply_along_axis(np.max, 2, a)]
+    made += [np.array(a, dtype=np.float64, order="F"), np.unique(a)[:3]]
     return made

@@ -22,7 +22,18 @@ from torchvision.transforms.functional import normalize as normalize_by_name
 from torchvision.transforms.functional import to_tensor as to_tensor_by_name
 from torchvision.transforms.v2 import functional as v2F
 
-from programs.traps import COUNT, SIZE, Pairs, array, loader_trap, small, tensor, trap
+from programs.traps import (
+    COUNT,
+    SIZE,
+    Pairs,
+    array,
+    loader_trap,
+    loop_trap,
+    pairs,
+    small,
+    tensor,
+    trap,
+)
 
 # Pixels that decide
 
@@ -58,16 +69,15 @@ def default_dtype_is_float64_for_a_moment(path, other):
     return x, y
 
 
-def _half_after_each_batch(loader):
+@loop_trap(lambda: pairs(_blurred, num_workers=1))
+def default_dtype_of_the_training_process_is_another(loader):
     for batch in loader:
         yield batch
         torch.set_default_dtype(torch.bfloat16)
 
 
-@loader_trap(loop=_half_after_each_batch)
-def default_dtype_of_the_training_process_is_another():
-    dataset = Pairs(lambda path, other: (F.gaussian_blur(tensor(path), 5), tensor(path) / 2))
-    return DataLoader(dataset, batch_size=3, num_workers=1)
+def _blurred(path, other):
+    return F.gaussian_blur(tensor(path), 5), tensor(path) / 2
 
 
 @loader_trap
@@ -77,16 +87,15 @@ def default_dtype_is_float64():
     return DataLoader(dataset, batch_size=3)
 
 
-def _autocast(loader):
+@loop_trap(lambda: pairs(_blurred_and_normalized))
+def autocast_around_the_training_loop(loader):
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
         yield from loader
 
 
-@loader_trap(loop=_autocast)
-def autocast_around_the_training_loop():
+def _blurred_and_normalized(path, other):
     blur = T.Compose([T.GaussianBlur(5), T.Normalize([0.5] * 3, [0.5] * 3)])
-    dataset = Pairs(lambda path, other: (blur(tensor(path)), F.to_tensor(small(other))))
-    return DataLoader(dataset, batch_size=3)
+    return blur(tensor(path)), F.to_tensor(small(other))
 
 
 @trap
@@ -206,27 +215,11 @@ def tensors_with_numbers_of_all_kinds(path, other):
     made = [x / 255, x * 2, x + 250, x * 0.5, x.float() / 127.5 - 1, y * 2 - 1, 1 - y, y.half()]
     made += [y.double(), y.to(torch.uint8), y / 2 + 3, x.sub(3), -y, y**2, x * True, x / True]
     made += [x * np.float32(2), x + np.float64(1), x * np.int64(3), x - np.uint8(3), y * 1j]
-    made += [
-        x * torch.tensor(2.0),
-        x / torch.tensor(2),
-        y * torch.tensor(2.0).double(),
-        1 / (y + 1),
-    ]
-    made += [torch.add(y, 3, alpha=2), y.div(0.3, rounding_mode="floor"), y // 0.3, y % 0.3, 2 - x]
-    made += [
-        x.type(torch.float16),
-        x.type("torch.DoubleTensor"),
-        y.type_as(x),
-        y.to(x),
-        y * float("nan"),
-    ]
-    made += [
-        sum([y, y]),
-        functools.reduce(operator.add, [y, y, y]),
-        torch.rsub(y, 1),
-        y.mul(y),
-        y - x,
-    ]
+    made += [x * torch.tensor(2.0), x / torch.tensor(2), y * torch.tensor(2.0).double()]
+    made += [1 / (y + 1), torch.add(y, 3, alpha=2), y.div(0.3, rounding_mode="floor"), y // 0.3]
+    made += [y % 0.3, 2 - x, x.type(torch.float16), x.type("torch.DoubleTensor"), y.type_as(x)]
+    made += [y.to(x), y * float("nan"), sum([y, y]), functools.reduce(operator.add, [y, y, y])]
+    made += [torch.rsub(y, 1), y.mul(y), y - x]
     return made
 
 
@@ -235,14 +228,8 @@ def tensors_are_seen_in_other_shapes(path, other):
     x = tensor(path)
     made = [x.flip(-1), x[:, 3:20, 5:9], x[[2, 1, 0]], x.mean(0), x.view(-1), x.mT, x[..., ::2]]
     made += [x.expand(2, 3, -1, -1), x.repeat(2, 1, 1), x.unfold(1, 8, 8), x.chunk(3)[1], x[0]]
-    made += [
-        x[None],
-        x[:, None],
-        x[..., None],
-        x.reshape(3, -1),
-        x.movedim(0, -1),
-        x.rot90(1, (1, 2)),
-    ]
+    made += [x[None], x[:, None], x[..., None], x.reshape(3, -1), x.movedim(0, -1)]
+    made += [x.rot90(1, (1, 2))]
     made += [x.narrow(1, 2, 9), x.roll(3, -1), x.unsqueeze(0).squeeze(0), x[-1:], x[:, -5:, :-5]]
     made += [x.unsqueeze(0).contiguous(memory_format=torch.channels_last), x.split(10, 1)[4]]
     made += [torch.cat([x, x]), torch.cat([x[None], x[None]]), torch.stack([x, x], 1), x.ravel()]
@@ -265,18 +252,10 @@ def functions_of_torch(path, other):
     x = tensor(path)
     grid = torch.nn.functional.affine_grid(torch.eye(2, 3)[None], [1, 3, 9, 9], align_corners=False)
     made = [torch.nn.functional.interpolate(x[None], (9, 9)), torch.einsum("chw->hwc", x)]
-    made += [
-        torch.nn.functional.grid_sample(x[None], grid, align_corners=False),
-        x.tril(),
-        x.lerp(x, 0.5),
-    ]
-    made += [torch.nn.functional.pad(x, [1, 1, 1, 1]), torch.where(x > 0.5, x, 0), x.sort(0).values]
-    made += [
-        x.quantile(0.9),
-        x.topk(3).indices,
-        torch.fft.rfft2(x).abs(),
-        x.bincount() if x.ndim < 2 else 0,
-    ]
+    made += [torch.nn.functional.grid_sample(x[None], grid, align_corners=False), x.tril()]
+    made += [x.lerp(x, 0.5), torch.nn.functional.pad(x, [1, 1, 1, 1]), torch.where(x > 0.5, x, 0)]
+    made += [x.sort(0).values, x.quantile(0.9), x.topk(3).indices, torch.fft.rfft2(x).abs()]
+    made += [x.bincount() if x.ndim < 2 else 0]
     return *made, torch.nn.Conv2d(3, 2, 1)(x[None]).shape, torch.isfinite(x).all().item()
 
 
@@ -286,13 +265,8 @@ def memory_by_other_protocols(path, other):
     y = torch.from_dlpack(x)
     y.add_(1)
     shared = tensor(path).share_memory_(), np.from_dlpack(tensor(path))
-    return (
-        x,
-        *shared,
-        x.data_ptr() != 0,
-        len(x.untyped_storage()),
-        encode_jpeg(z.contiguous())[:500],
-    )
+    found = x, *shared, x.data_ptr() != 0, len(x.untyped_storage())
+    return *found, encode_jpeg(z.contiguous())[:500]
 
 
 @trap
@@ -312,12 +286,8 @@ def tensors_of_other_layouts(path, other):
     sparse = (x * (x > 0.8)).to_sparse()
     nested = torch.nested.nested_tensor([x, tensor(other)[:, :9]])
     packed = torch.nn.utils.rnn.pad_sequence([x[0], x[1, :9]])
-    return (
-        sparse.to_dense(),
-        [each.clone() for each in nested.unbind()],
-        packed,
-        torch.complex(x, x),
-    )
+    found = sparse.to_dense(), [each.clone() for each in nested.unbind()], packed
+    return *found, torch.complex(x, x)
 
 
 # Arrays
@@ -328,22 +298,12 @@ def arrays_with_numbers_of_all_kinds(path, other):
     a, b = array(path), array(other)
     made = [a / 255, a / 127.5 - 1, 1 - a / 255, (a - np.array([1.0, 2, 3])) / [4.0, 5, 6], a * 2]
     made += [a.astype(np.float32) - np.float32(3), a + 250, 255 - a, a - b, a @ np.ones(3), ~a]
-    made += [
-        a / np.float32(255),
-        a / np.float64(255),
-        a * np.float16(2),
-        a + np.array(1.0),
-        a * True,
-    ]
-    made += [a - np.array([1, 2, 3], np.uint8), a.astype(np.float32) * np.float64(2), a // 3, a % 7]
-    made += [a * np.int64(3), a / np.bool_(True), 2 ** (a % 3), divmod(a, 9)[1], a >> 2, a & 15]
-    made += [a.astype(np.float32) / 255, a.astype("float64"), a.astype(int), a * 1j, a[..., 0] > 99]
-    made += [
-        a.astype(float).mean(),
-        a.reshape(-1, 3).sum(0),
-        np.clip(a, 9, 99),
-        np.where(a > 9, a, 0),
-    ]
+    made += [a / np.float32(255), a / np.float64(255), a * np.float16(2), a + np.array(1.0)]
+    made += [a * True, a - np.array([1, 2, 3], np.uint8), a.astype(np.float32) * np.float64(2)]
+    made += [a // 3, a % 7, a * np.int64(3), a / np.bool_(True), 2 ** (a % 3), divmod(a, 9)[1]]
+    made += [a >> 2, a & 15, a.astype(np.float32) / 255, a.astype("float64"), a.astype(int), a * 1j]
+    made += [a[..., 0] > 99, a.astype(float).mean(), a.reshape(-1, 3).sum(0), np.clip(a, 9, 99)]
+    made += [np.where(a > 9, a, 0)]
     return made
 
 
@@ -360,32 +320,13 @@ def arrays_in_lists(path, other):
 @trap
 def arrays_are_seen_in_other_shapes(path, other):
     a = array(path)
-    made = [a[::-1], a[:, ::-1], a[..., ::-1], a[None], a[..., None], a[3], a[:, 5], a[..., 0], a.T]
-    made += [np.rot90(a), np.rot90(a, 3, (1, 0)), np.flip(a), np.flip(a, 1), np.moveaxis(a, -1, 0)]
-    made += [
-        np.pad(a, 3),
-        np.pad(a, ((1, 2), (3, 4), (0, 0)), "reflect"),
-        np.roll(a, 3, 1),
-        a.ravel(),
-    ]
-    made += [
-        np.transpose(a, (2, 0, 1)),
-        np.squeeze(a[None]),
-        np.repeat(a, 2, 0),
-        np.tile(a, (2, 1, 1)),
-    ]
-    made += [
-        a.swapaxes(0, 1),
-        a.reshape(-1, 3),
-        np.ascontiguousarray(a[:, ::-1]),
-        np.asfortranarray(a),
-    ]
-    made += [
-        a[np.ix_([1, 2], [3, 4])],
-        a[a[..., 0] > 99].sum(0),
-        a.take([1, 2], 0),
-        np.split(a, 2)[1],
-    ]
+    made = [a[::-1], a[:, ::-1], a[..., ::-1], a[None], a[..., None], a[3], a[:, 5], a[..., 0]]
+    made += [a.T, np.rot90(a), np.rot90(a, 3, (1, 0)), np.flip(a), np.flip(a, 1)]
+    made += [np.moveaxis(a, -1, 0), np.pad(a, 3), np.pad(a, ((1, 2), (3, 4), (0, 0)), "reflect")]
+    made += [np.roll(a, 3, 1), a.ravel(), np.transpose(a, (2, 0, 1)), np.squeeze(a[None])]
+    made += [np.repeat(a, 2, 0), np.tile(a, (2, 1, 1)), a.swapaxes(0, 1), a.reshape(-1, 3)]
+    made += [np.ascontiguousarray(a[:, ::-1]), np.asfortranarray(a), a[np.ix_([1, 2], [3, 4])]]
+    made += [a[a[..., 0] > 99].sum(0), a.take([1, 2], 0), np.split(a, 2)[1]]
     return [each.copy() for each in made]
 
 
@@ -432,13 +373,8 @@ def draws_inside_of_kernels(path, other):
     x = tv_tensors.Image(small(path))
     steps = [v2.ToDtype(torch.float32, scale=True), v2.GaussianNoise(), v2.ElasticTransform(9.0)]
     steps += [v2.RandomErasing(1.0, value="random")]
-    return (
-        v2.Compose(steps)(x),
-        v2.RandomPhotometricDistort(p=1.0)(x),
-        v2.RandomZoomOut(p=1.0)(x).shape,
-        v2.JPEG((30, 60))(x),
-        v2.AugMix()(x),
-    )
+    found = v2.Compose(steps)(x), v2.RandomPhotometricDistort(p=1.0)(x)
+    return *found, v2.RandomZoomOut(p=1.0)(x).shape, v2.JPEG((30, 60))(x), v2.AugMix()(x)
 
 
 @trap
@@ -452,12 +388,8 @@ def boxes_masks_and_points_beside_a_picture(path, other):
     steps += [v2.ToDtype(torch.float32, scale=True)]
     given = {"p": p, "boxes": boxes, "mask": mask, "n": torch.tensor(3)}
     made = v2.Compose(steps)(given)
-    return (
-        made["p"],
-        len(made["boxes"]),
-        made["mask"],
-        [type(each).__name__ for each in made.values()],
-    )
+    found = made["p"], len(made["boxes"]), made["mask"]
+    return *found, [type(each).__name__ for each in made.values()]
 
 
 @trap
@@ -477,11 +409,8 @@ def kernel_that_the_program_registers(path, other):
     """For pictures of its own table of types."""
     x = tv_tensors.Image(small(path))
     clip = tv_tensors.Video(torch.stack([x, x.flip(-1)]))
-    return (
-        v2F.resize(x, [20, 20]),
-        v2F.horizontal_flip(clip),
-        v2.Lambda(_negated, tv_tensors.Image)(x),
-    )
+    found = v2F.resize(x, [20, 20]), v2F.horizontal_flip(clip)
+    return *found, v2.Lambda(_negated, tv_tensors.Image)(x)
 
 
 def _negated(image):
@@ -496,12 +425,8 @@ def objects_of_cv2(path, other):
     a, gray = array(path), cv2.imread(path, 0)[:40, :40]
     made = cv2.createCLAHE().apply(gray), cv2.UMat(a).get(), cv2.split(a)[1], cv2.merge([gray] * 3)
     found = cv2.minMaxLoc(gray), cv2.countNonZero(gray), cv2.mean(a), cv2.boundingRect(gray)
-    return (
-        *made,
-        str(found),
-        cv2.GaussianBlur(a, (5, 5), 0),
-        cv2.LUT(a, np.arange(256, dtype=np.uint8)),
-    )
+    first = *made, str(found), cv2.GaussianBlur(a, (5, 5), 0)
+    return *first, cv2.LUT(a, np.arange(256, dtype=np.uint8))
 
 
 @trap
@@ -518,16 +443,12 @@ def cv2_writes_into_arrays(path, other):
 @trap
 def kinds_of_cv2_calls(path, other):
     a, turn = array(path), cv2.getRotationMatrix2D((20, 20), 30, 1.0)
-    made = [
-        cv2.resize(a, None, fx=0.5, fy=0.5),
-        cv2.resize(a, (20, 30), interpolation=cv2.INTER_AREA),
-    ]
+    made = [cv2.resize(a, None, fx=0.5, fy=0.5)]
+    made += [cv2.resize(a, (20, 30), interpolation=cv2.INTER_AREA)]
     made += [cv2.resize(a[..., 0], (9, 9)), cv2.cvtColor(a, cv2.COLOR_BGR2HSV), cv2.rotate(a, 0)]
     made += [cv2.warpAffine(a, turn, (SIZE, 30), flags=2, borderMode=cv2.BORDER_REFLECT)]
-    made += [
-        cv2.copyMakeBorder(a, 1, 2, 3, 4, cv2.BORDER_CONSTANT, value=(9, 8, 7)),
-        cv2.transpose(a),
-    ]
+    made += [cv2.copyMakeBorder(a, 1, 2, 3, 4, cv2.BORDER_CONSTANT, value=(9, 8, 7))]
+    made += [cv2.transpose(a)]
     made += [cv2.warpPerspective(a, np.eye(3), (9, 9)), cv2.remap(a, *_grid(), cv2.INTER_LINEAR)]
     turn[:] = 0
     return made
@@ -539,18 +460,10 @@ def _grid():
 
 @loader_trap
 def albumentations_noise_dropout_and_one_of():
-    many = [A.GaussNoise(p=0.5), A.PixelDropout(p=0.5), A.OneOf([A.Blur(p=1), A.CLAHE(p=1)], p=0.5)]
-    many += [
-        A.GridDistortion(p=0.5),
-        A.D4(p=0.5),
-        A.HueSaturationValue(p=0.5),
-        A.CoarseDropout(p=0.5),
-    ]
-    many += [
-        A.RandomBrightnessContrast(p=0.5),
-        A.ImageCompression(p=0.3),
-        A.ShiftScaleRotate(p=0.5),
-    ]
+    many = [A.GaussNoise(p=0.5), A.PixelDropout(p=0.5)]
+    many += [A.OneOf([A.Blur(p=1), A.CLAHE(p=1)], p=0.5), A.GridDistortion(p=0.5), A.D4(p=0.5)]
+    many += [A.HueSaturationValue(p=0.5), A.CoarseDropout(p=0.5), A.RandomBrightnessContrast(p=0.5)]
+    many += [A.ImageCompression(p=0.3), A.ShiftScaleRotate(p=0.5)]
     steps = A.Compose([A.RandomCrop(40, 40), *many, A.Normalize(), ToTensorV2()], seed=3)
 
     def load(path, other):

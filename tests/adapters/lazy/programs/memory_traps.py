@@ -1,11 +1,9 @@
 """Memory that several things look into: changes in place, views, aliases, caches."""
 
-import collections
 import copy
 import functools
 import pickle
 import weakref
-from multiprocessing.shared_memory import SharedMemory
 
 import cv2
 import numpy as np
@@ -512,17 +510,6 @@ def pickles_with_buffers_apart(path, other):
     return again["a"], again["x"], len(buffers)
 
 
-@trap(epochs=2)
-def cache_in_shared_memory(path, other):
-    memory = SharedMemory(create=True, size=SIZE * SIZE * 3)
-    cached = np.ndarray((SIZE, SIZE, 3), np.uint8, buffer=memory.buf)
-    cached[:] = array(path)
-    found = torch.from_numpy(cached.copy())
-    del cached
-    memory.close(), memory.unlink()
-    return found
-
-
 @loader_trap(epochs=2)
 def cache_in_tensors_that_workers_share():
     class Cached(Pairs):
@@ -568,18 +555,6 @@ def picture_is_kept_for_the_next_sample(path, other):
     mixed = Image.blend(before, p, 0.5)
     before.paste((0, 0, 0), (0, 0, 9, 9))
     return F.to_tensor(mixed), F.to_tensor(p)
-
-
-@trap
-def last_frames_in_a_deque(path, other):
-    _frames.append(tensor(path))
-    while len(_frames) < 4:
-        _frames.append(_frames[0])
-    _frames[0].mul_(0.9)
-    return torch.stack(tuple(_frames))
-
-
-_frames = collections.deque(maxlen=4)
 
 
 @trap(epochs=2)

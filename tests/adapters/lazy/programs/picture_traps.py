@@ -190,12 +190,8 @@ def colour_profiles(path, other):
 @trap
 def sizes_after_rotations_crops_and_reductions(path, other):
     p = small(path)
-    made = [
-        p.rotate(33, expand=True),
-        p.crop((-5, -5, 60, 20)),
-        p.reduce(3),
-        p.crop((1.4, 2.6, 9, 9)),
-    ]
+    made = [p.rotate(33, expand=True), p.crop((-5, -5, 60, 20)), p.reduce(3)]
+    made += [p.crop((1.4, 2.6, 9, 9))]
     made += [p.crop((60, 60, 70, 70)), p.reduce((2, 3), (1, 1, 40, 40)), p.getchannel("R")]
     return [each.size for each in made], [F.to_tensor(each) for each in made]
 
@@ -216,12 +212,8 @@ def draft_gap_box_and_all_filters(path, other):
     made = [big.resize((SIZE, SIZE), each) for each in range(6)]
     made += [big.resize((20, 20), 1, (3, 3, 90.5, 80), 2.0)]
     made += [big.resize((30, 20), box=(0, 0, 50, 60)), big.resize(big.size), big.resize((1, 1))]
-    return (
-        str(box),
-        p.size,
-        F.to_tensor(p.convert("RGB").resize((SIZE, SIZE))),
-        list(map(F.to_tensor, made)),
-    )
+    found = str(box), p.size, F.to_tensor(p.convert("RGB").resize((SIZE, SIZE)))
+    return *found, list(map(F.to_tensor, made))
 
 
 @trap
@@ -272,21 +264,8 @@ def what_is_found_in_a_picture(path, other):
     dark = gray.point(lambda value: 255 * (value > 120)).getbbox()
     found = ImageStat.Stat(p).mean, p.histogram()[:9], p.getextrema(), gray.entropy()
     found += (len(p.getcolors(1 << 20)), gray.getprojection()[0][:9], gray.histogram()[100])
-    return (
-        found,
-        F.to_tensor(p.crop(box).resize((9, 9))),
-        F.to_tensor(gray.crop(dark).resize((9, 9))),
-    )
-
-
-@trap
-def histogram_decides(path, other):
-    p = small(path)
-    if sum(p.convert("L").histogram()[:128]) > SIZE * SIZE / 2:
-        p = ImageOps.autocontrast(p)
-    elif p.getextrema()[0][1] > 200:
-        p = ImageEnhance.Brightness(p).enhance(0.8)
-    return F.to_tensor(p)
+    made = found, F.to_tensor(p.crop(box).resize((9, 9)))
+    return *made, F.to_tensor(gray.crop(dark).resize((9, 9)))
 
 
 @trap
@@ -348,51 +327,29 @@ _out = io.BytesIO()
 def arithmetic_of_pictures(path, other):
     p, q = small(path).convert("L"), small(other).convert("L")
     made = ImageMath.lambda_eval(lambda given: (given["p"] + given["q"]) / 2, p=p, q=q)
-    return (
-        np.array(made),
-        F.to_tensor(ImageChops.multiply(p, q)),
-        p == q,
-        p == small(path).convert("L"),
-    )
+    found = np.array(made), F.to_tensor(ImageChops.multiply(p, q)), p == q
+    return *found, p == small(path).convert("L")
 
 
 @trap
 def mistakes_in_calls_raise_where_they_are_made(path, other):
     p, x, a = small(path), tensor(path), array(path)
-    calls = [
-        lambda: p.resize((0, 5)),
-        lambda: p.resize((5, 5), 99),
-        lambda: p.crop((9, 9, 1, 1)),
-        lambda: p.transpose(99),
-        lambda: p.convert("XYZ"),
-        lambda: p.filter(None),
-        lambda: p.point([1, 2, 3]),
-        lambda: p.rotate("a"),
-        lambda: p.transform((0, 0), Image.Transform.AFFINE, (1, 0, 0, 0, 1, 0)),
-        lambda: F.adjust_hue(p, 0.7),
-        lambda: F.adjust_hue(x, -0.7),
-        lambda: F.adjust_brightness(x, -1),
-        lambda: F.adjust_gamma(p, -1),
-        lambda: F.posterize(x, 99),
-        lambda: F.gaussian_blur(p, 4),
-        lambda: F.normalize(x, [0.5] * 2, [0.5] * 2),
-        lambda: F.normalize(x, [0.5] * 3, [0.0] * 3),
-        lambda: F.pad(p, 90, padding_mode="reflect"),
-        lambda: F.pad(x, 90, padding_mode="reflect"),
-        lambda: F.erase(p, 1, 1, 2, 2, 0),
-        lambda: F.crop(x, 40, 40, 20, 20),
-        lambda: x.permute(0, 1),
-        lambda: x.view(7, 7),
-        lambda: x.select(0, 5),
-        lambda: torch.stack([x, x[:, 1:]]),
-        lambda: a.transpose(0, 1),
-        lambda: a[:, ::0],
-        lambda: a + 300,
-        lambda: cv2.resize(a, (0, 0)),
-        lambda: cv2.cvtColor(a[..., 0], cv2.COLOR_BGR2GRAY),
-        lambda: cv2.warpAffine(a, np.eye(3), (9, 9)),
-        lambda: cv2.flip(a, "x"),
-    ]
+    calls = [lambda: p.resize((0, 5)), lambda: p.resize((5, 5), 99), lambda: p.crop((9, 9, 1, 1))]
+    calls += [lambda: p.transpose(99), lambda: p.convert("XYZ"), lambda: p.filter(None)]
+    calls += [lambda: p.point([1, 2, 3]), lambda: p.rotate("a")]
+    calls += [lambda: p.transform((0, 0), Image.Transform.AFFINE, (1, 0, 0, 0, 1, 0))]
+    calls += [lambda: F.adjust_hue(p, 0.7), lambda: F.adjust_hue(x, -0.7)]
+    calls += [lambda: F.adjust_brightness(x, -1), lambda: F.adjust_gamma(p, -1)]
+    calls += [lambda: F.posterize(x, 99), lambda: F.gaussian_blur(p, 4)]
+    calls += [lambda: F.normalize(x, [0.5] * 2, [0.5] * 2)]
+    calls += [lambda: F.normalize(x, [0.5] * 3, [0.0] * 3)]
+    calls += [lambda: F.pad(p, 90, padding_mode="reflect")]
+    calls += [lambda: F.pad(x, 90, padding_mode="reflect"), lambda: F.erase(p, 1, 1, 2, 2, 0)]
+    calls += [lambda: F.crop(x, 40, 40, 20, 20), lambda: x.permute(0, 1), lambda: x.view(7, 7)]
+    calls += [lambda: x.select(0, 5), lambda: torch.stack([x, x[:, 1:]]), lambda: a.transpose(0, 1)]
+    calls += [lambda: a[:, ::0], lambda: a + 300, lambda: cv2.resize(a, (0, 0))]
+    calls += [lambda: cv2.cvtColor(a[..., 0], cv2.COLOR_BGR2GRAY)]
+    calls += [lambda: cv2.warpAffine(a, np.eye(3), (9, 9)), lambda: cv2.flip(a, "x")]
     heard = []
     for call in calls:
         try:

@@ -29,6 +29,7 @@ from programs.corpus import (
     MEAN,
     STD,
     TO_TENSOR,
+    Rows,
     colour,
     depths,
     evaluating,
@@ -43,17 +44,14 @@ from programs.pictures import CLASSES
 # Arrays of pictures
 
 
-class CenterCropped(Dataset):
+class CenterCropped(Rows):
     """Guided diffusion's: halved as long as it is too large, resized, then cropped by NumPy."""
 
-    def __init__(self, paths, size, classes):
-        self.paths, self.size, self.classes = paths, size, classes
-
-    def __len__(self):
-        return len(self.paths)
+    size = 40
 
     def __getitem__(self, idx):
-        with open(self.paths[idx], "rb") as f:
+        path, label = self.rows[idx]
+        with open(path, "rb") as f:
             pil_image = Image.open(f)
             pil_image.load()
         pil_image = pil_image.convert("RGB")
@@ -67,66 +65,23 @@ class CenterCropped(Dataset):
         if random.random() < 0.5:
             arr = arr[:, ::-1]
         arr = arr.astype(np.float32) / 127.5 - 1
-        return np.transpose(arr, [2, 0, 1]), {"y": np.array(self.classes[idx], dtype=np.int64)}
+        return np.transpose(arr, [2, 0, 1]), {"y": np.array(label, dtype=np.int64)}
 
 
 @program("train", quick=True)
 def diffusion():
-    return training(
-        CenterCropped([path for path, _ in table()], 40, [label for _, label in table()])
-    )
+    return training(CenterCropped(table()))
 
 
-class RawFolder(Dataset):
-    """StyleGAN's: uint8 arrays of (C, H, W), and which are flipped is known beforehand."""
-
-    def __init__(self, paths, size=64):
-        self.paths, self.size = paths, size
-        self.raw_idx = np.concatenate([np.arange(len(paths))] * 2)
-        self.xflip = np.repeat([0, 1], len(paths))
-
-    def __len__(self):
-        return self.raw_idx.size
-
-    def load_raw(self, raw_idx):
-        with open(self.paths[raw_idx], "rb") as f:
-            image = np.array(
-                Image.open(f).convert("RGB").resize((self.size, self.size), Image.LANCZOS)
-            )
-        if image.ndim == 2:
-            image = image[:, :, np.newaxis]
-        return image.transpose(2, 0, 1)
-
-    def __getitem__(self, idx):
-        image = self.load_raw(self.raw_idx[idx])
-        assert isinstance(image, np.ndarray)
-        assert list(image.shape) == [3, self.size, self.size]
-        assert image.dtype == np.uint8
-        if self.xflip[idx]:
-            image = image[:, :, ::-1]
-        return image.copy(), np.zeros(0, dtype=np.float32)
-
-
-@program("train")
-def raw_arrays():
-    return training(RawFolder([path for path, _ in table()][:10]))
-
-
-class Radiographs(Dataset):
+class Radiographs(Rows):
     """Gray PNGs, some of 16 bits, whose contrast is stretched by percentiles."""
 
-    def __init__(self, paths, transform):
-        self.paths, self.transform = paths, transform
-
-    def __len__(self):
-        return len(self.paths)
-
     def __getitem__(self, idx):
-        image = np.array(Image.open(self.paths[idx])).astype(np.float32)
+        image = np.array(Image.open(self.rows[idx])).astype(np.float32)
         low, high = np.percentile(image, (1, 99))
         image = np.clip((image - low) / (high - low), 0, 1)
         picture = Image.fromarray((image * 255).astype(np.uint8), mode="L")
-        return self.transform(picture), self.paths[idx]
+        return self.transform(picture), self.rows[idx]
 
 
 @program("eval")
@@ -158,18 +113,13 @@ def gray_lesions():
     return training(GrayLesions(table()), shuffle=False, sampler=sampler)
 
 
-class DepthOfRooms(Dataset):
+class DepthOfRooms(Rows):
     """RGB and a depth of 16 bits, moved together."""
 
-    def __init__(self, pairs):
-        self.pairs = pairs
-        self.jitter = T.ColorJitter(0.2, 0.2, 0.2)
-
-    def __len__(self):
-        return len(self.pairs)
+    jitter = T.ColorJitter(0.2, 0.2, 0.2)
 
     def __getitem__(self, idx):
-        image, depth = (Image.open(path) for path in self.pairs[idx])
+        image, depth = (Image.open(path) for path in self.rows[idx])
         angle = (random.random() - 0.5) * 5
         image, depth = image.rotate(angle, Image.BILINEAR), depth.rotate(angle, Image.NEAREST)
         image = np.asarray(self.jitter(image), dtype=np.float32) / 255.0
@@ -210,40 +160,25 @@ class FlipAndNoise(nn.Module):
         return (x - self.mean).clamp(-1, 1)
 
 
-class Decoded(Dataset):
-    def __init__(self, table, transform, module):
-        self.table, self.transform, self.module = table, transform, module
-
-    def __len__(self):
-        return len(self.table)
-
+class Decoded(Rows):
     def __getitem__(self, idx):
-        path, label = self.table[idx]
-        img = decode_image(read_file(path), mode=ImageReadMode.RGB)
-        return self.module(self.transform(img)), label
+        path, label = self.rows[idx]
+        return self.transform(decode_image(read_file(path), mode=ImageReadMode.RGB)), label
 
 
 @program("train", quick=True)
 def decoded_tensors():
-    steps = [
-        v2.RandomResizedCrop((40, 40), antialias=True),
-        v2.RandomVerticalFlip(),
-        v2.ColorJitter(0.3, 0.3),
-    ]
-    steps += [v2.ToDtype(torch.float32, scale=True)]
-    return training(Decoded(table(), v2.Compose(steps), nn.Sequential(FlipAndNoise())))
+    steps = [v2.RandomResizedCrop((40, 40), antialias=True), v2.RandomVerticalFlip()]
+    steps += [v2.ColorJitter(0.3, 0.3), v2.ToDtype(torch.float32, scale=True)]
+    return training(Decoded(table(), nn.Sequential(v2.Compose(steps), FlipAndNoise())))
 
 
 @program("train")
 def policies_on_tensors():
-    steps = [
-        v2.Resize((48, 48)),
-        v2.AutoAugment(),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(MEAN, STD),
-    ]
+    steps = [v2.RandAugment(num_ops=1), v2.Resize((48, 48)), v2.AutoAugment()]
+    steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
     module = nn.Sequential(v2.RandomErasing(p=0.5))
-    return training(Decoded(table(), v2.Compose([v2.RandAugment(num_ops=1), *steps]), module))
+    return training(Decoded(table(), v2.Compose([*steps, module])))
 
 
 # Tables, labels, samplers
@@ -277,12 +212,8 @@ def _tags(folder):
 
 @program("train", quick=True)
 def tags_in_a_table():
-    steps = [
-        T.RandomResizedCrop(48, scale=(0.6, 1)),
-        T.RandomHorizontalFlip(),
-        T.RandomVerticalFlip(),
-    ]
-    steps += [T.ColorJitter(0.2), T.RandAugment(), *TO_TENSOR]
+    steps = [T.RandomResizedCrop(48, scale=(0.6, 1)), T.RandomHorizontalFlip()]
+    steps += [T.RandomVerticalFlip(), T.ColorJitter(0.2), T.RandAugment(), *TO_TENSOR]
     dataset = Planet(scratch("tags", _tags) / "tags.csv", root(), T.Compose(steps))
     return training(random_split(dataset, [18, 6])[0], pin_memory=True)
 
@@ -326,15 +257,9 @@ class IdentitySampler(Sampler):
             yield from np.random.choice(self.index[person], self.per_person, replace=False).tolist()
 
 
-class Persons(Dataset):
-    def __init__(self, table, transform):
-        self.table, self.transform = table, transform
-
-    def __len__(self):
-        return len(self.table)
-
+class Persons(Rows):
     def __getitem__(self, index):
-        img_path, pid = self.table[index]
+        img_path, pid = self.rows[index]
         with Image.open(img_path) as img:
             img = img.convert("RGB")
         return self.transform(img), pid, index % 6, img_path.split("/")[-1]
@@ -373,17 +298,11 @@ def mixed_by_the_collate_function():
     return training(datasets.ImageFolder(root(), steps), collate_fn=Mixer())
 
 
-class TextLines(Dataset):
+class TextLines(Rows):
     """Gray lines of text, which are made tensors of the widest ratio when they are collated."""
 
-    def __init__(self, table):
-        self.table = table
-
-    def __len__(self):
-        return len(self.table)
-
     def __getitem__(self, index):
-        path, label = self.table[index]
+        path, label = self.rows[index]
         return Image.open(path).convert("L"), CLASSES[label]
 
 
@@ -409,14 +328,8 @@ def lines_of_text():
     return training(TextLines(table()), collate_fn=align)
 
 
-class Captions(Dataset):
+class Captions(Rows):
     """CLIP's: JSON, bicubic, and texts of tokens."""
-
-    def __init__(self, annotations, transform):
-        self.rows, self.transform = json.loads(annotations.read_text()), transform
-
-    def __len__(self):
-        return len(self.rows)
 
     def __getitem__(self, idx):
         row = self.rows[idx]
@@ -425,49 +338,28 @@ class Captions(Dataset):
         return self.transform(Image.open(row["image"])), tokens, row["id"]
 
 
-def _captions(folder):
+@program("train")
+def captions_in_json():
     rows = [
         {"image": path, "id": at, "captions": [f"a {CLASSES[label]}", "a picture"]}
         for at, (path, label) in enumerate(table())
     ]
-    (folder / "captions.json").write_text(json.dumps(rows))
+    crop = T.RandomResizedCrop(48, scale=(0.9, 1.0), interpolation=T.InterpolationMode.BICUBIC)
+    steps = T.Compose([crop, lambda image: image.convert("RGB"), *TO_TENSOR])
+    return training(Subset(Captions(json.loads(json.dumps(rows)), steps), range(3, 21)))
 
 
-@program("train")
-def captions_in_json():
-    bicubic = T.InterpolationMode.BICUBIC
-    steps = [
-        T.RandomResizedCrop(48, scale=(0.9, 1.0), interpolation=bicubic),
-        lambda image: image.convert("RGB"),
-    ]
-    dataset = Captions(
-        scratch("captions", _captions) / "captions.json", T.Compose([*steps, *TO_TENSOR])
-    )
-    return training(Subset(dataset, range(3, 21)))
-
-
-class InMemory(Dataset):
+class InMemory(Rows):
     """All files are read at once, and kept as they are."""
 
-    def __init__(self, table, transform):
-        self.data, self.transform = (
-            [(Path(path).read_bytes(), label) for path, label in table],
-            transform,
-        )
-
-    def __len__(self):
-        return len(self.data)
-
     def __getitem__(self, index):
-        data, label = self.data[index]
+        data, label = self.rows[index]
         return self.transform(Image.open(BytesIO(data)).convert("RGB")), label
 
 
 @program("train")
 def files_in_memory():
-    steps = [
-        T.Resize(56, interpolation=T.InterpolationMode.BICUBIC),
-        T.CenterCrop(48),
-        T.TrivialAugmentWide(),
-    ]
-    return training(InMemory(table(), T.Compose([*steps, *TO_TENSOR])))
+    steps = [T.Resize(56, interpolation=T.InterpolationMode.BICUBIC), T.CenterCrop(48)]
+    steps += [T.TrivialAugmentWide()]
+    rows = [(Path(path).read_bytes(), label) for path, label in table()]
+    return training(InMemory(rows, T.Compose([*steps, *TO_TENSOR])))

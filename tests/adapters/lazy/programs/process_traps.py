@@ -25,7 +25,18 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from torchvision import transforms as T
 
 from programs.pictures import FILES, fresh
-from programs.traps import COUNT, SIZE, Pairs, array, loader_trap, small, tensor, trap
+from programs.traps import (
+    COUNT,
+    SIZE,
+    Pairs,
+    array,
+    dataset_trap,
+    loader_trap,
+    pairs,
+    small,
+    tensor,
+    trap,
+)
 
 # Threads
 
@@ -34,13 +45,6 @@ from programs.traps import COUNT, SIZE, Pairs, array, loader_trap, small, tensor
 def pool_of_threads_in_getitem(path, other):
     with ThreadPoolExecutor(4) as pool:
         return torch.stack(list(pool.map(tensor, FILES[:6])))
-
-
-@trap
-def pool_of_threads_without_workers(path, other):
-    with ThreadPoolExecutor(2) as pool:
-        x, p = pool.submit(tensor, path), pool.submit(small, other)
-        return x.result() * 2, F.to_tensor(p.result())
 
 
 @trap
@@ -125,23 +129,6 @@ def event_loop_in_getitem(path, other):
     return [F.to_tensor(each) for each in asyncio.run(both())]
 
 
-@loader_trap
-def event_loop_that_the_data_set_keeps():
-    class Looping(Pairs):
-        loop = None
-
-        def __getitem__(self, at):
-            self.loop = self.loop or asyncio.new_event_loop()
-            return self.loop.run_until_complete(self.read(at))
-
-        async def read(self, at):
-            data = await self.loop.run_in_executor(None, Path(self.files[at]).read_bytes)
-            await asyncio.sleep(0.001)
-            return tensor(self.files[at]), len(data)
-
-    return DataLoader(Looping(None), batch_size=3)
-
-
 @trap
 def context_variables_and_thread_locals(path, other):
     context = contextvars.copy_context()
@@ -194,25 +181,6 @@ def pixels_go_through_another_program(path, other):
     return np.frombuffer(done.stdout, np.uint8).reshape(a.shape).copy(), a
 
 
-@loader_trap(epochs=2)
-def cache_of_a_manager():
-    class Managed(Pairs):
-        def __getitem__(self, at):
-            if at not in self.cache:
-                self.cache[at] = (
-                    tensor(self.files[at]),
-                    array(self.files[at]),
-                    small(self.files[at]),
-                )
-            x, a, p = self.cache[at]
-            return x, a, F.to_tensor(p)
-
-    dataset = Managed(None)
-    dataset.manager = multiprocessing.get_context("fork").Manager()
-    dataset.cache = dataset.manager.dict()
-    return DataLoader(dataset, batch_size=3, num_workers=0)
-
-
 @trap
 def queues_between_processes_and_threads(path, other):
     plain, shared = multiprocessing.get_context("fork").SimpleQueue(), torch.multiprocessing.Queue()
@@ -237,19 +205,6 @@ def counter_that_processes_share():
             return F.resize(tensor(self.files[at]), [16, 16]), self.count.value
 
     return DataLoader(Counting(), batch_size=3, num_workers=1)
-
-
-@loader_trap
-def work_that_is_fetched_from_a_queue():
-    class Fetching(Pairs):
-        def __getitem__(self, at):
-            return tensor(self.files[self.work.get()])
-
-    dataset = Fetching(None)
-    dataset.work = multiprocessing.get_context("fork").SimpleQueue()
-    for at in range(2 * COUNT):
-        dataset.work.put(at)
-    return DataLoader(dataset, batch_size=3)
 
 
 class TarStream(IterableDataset):
@@ -306,21 +261,12 @@ def counter_of_the_program_and_an_error_while_pictures_wait():
     return DataLoader(Failing(), batch_size=3)
 
 
-@loader_trap
-def sample_after_sample_of_an_iterator():
+@dataset_trap(batch_size=3)
+def sample_after_sample_of_an_iterator(self, at):
     """Asked once more, it would give the next one."""
-
-    class Walking(Pairs):
-        def __getitem__(self, at):
-            self.walk = getattr(self, "walk", iter(self.files))
-            a = array(next(self.walk))
-            return (
-                torch.frombuffer(a.copy(), dtype=torch.uint8)
-                if at == 3
-                else torch.tensor(a).view(-1)
-            )
-
-    return DataLoader(Walking(None), batch_size=3)
+    self.walk = getattr(self, "walk", iter(self.files))
+    a = array(next(self.walk))
+    return torch.frombuffer(a.copy(), dtype=torch.uint8) if at == 3 else torch.tensor(a).view(-1)
 
 
 # Workers
@@ -361,15 +307,11 @@ def _both_as_tensors(path, other):
     return tensor(path), tensor(other)
 
 
-@loader_trap
-def data_set_asks_who_it_is():
-    class Asking(Pairs):
-        def __getitem__(self, at):
-            info = get_worker_info()
-            same = info.dataset is self, type(info.dataset).__name__, info.id, info.num_workers
-            return tensor(self.files[at]), same, info.seed, info.seed == torch.initial_seed()
-
-    return DataLoader(Asking(None), batch_size=3, num_workers=2)
+@dataset_trap(batch_size=3, num_workers=2)
+def data_set_asks_who_it_is(self, at):
+    info = get_worker_info()
+    same = info.dataset is self, type(info.dataset).__name__, info.id, info.num_workers
+    return tensor(self.files[at]), same, info.seed, info.seed == torch.initial_seed()
 
 
 @loader_trap
@@ -383,8 +325,7 @@ def workers_of_a_fork_server():
 
 
 def _started(method, count):
-    dataset = Pairs(_drawn)
-    return DataLoader(dataset, 3, num_workers=count, multiprocessing_context=method)
+    return pairs(_drawn, 3, num_workers=count, multiprocessing_context=method)
 
 
 def _drawn(path, other):
@@ -473,8 +414,7 @@ def opener_that_the_program_registers_in_its_workers():
         return picture if picture.width > 110 else picture.transpose(Image.Transpose.ROTATE_180)
 
     Image.preinit()
-    dataset = Pairs(_both_as_tensors)
-    return DataLoader(dataset, batch_size=3, num_workers=1, worker_init_fn=register)
+    return pairs(_both_as_tensors, batch_size=3, num_workers=1, worker_init_fn=register)
 
 
 # What is kept from sample to sample, and an error while pictures wait

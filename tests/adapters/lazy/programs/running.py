@@ -14,7 +14,8 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -337,9 +338,43 @@ def lazily(loader: Any, config: Any = None, **options: Any) -> Any:
     return from_torch(loader, config, device="cpu", **options)
 
 
-def work(loader: Any, workers: int) -> Any:
-    """The loader, or the one that it goes through, with so many workers."""
-    inner = loader if isinstance(loader, torch.utils.data.DataLoader) else loader.loader
-    if workers:
-        vars(inner).update(num_workers=workers, prefetch_factor=2)
-    return loader
+class Comparison(NamedTuple):
+    """
+    Attributes:
+        difference: in words; empty: none.
+        mean, most: differences of pixels, in 255ths of a tensor's range: the mean of the worst
+            tensor, and the largest of all.
+        old, new: the run as ever, and with lazy pictures.
+    """
+
+    difference: str
+    mean: float
+    most: float
+    old: Run
+    new: Run
+
+
+def compare(
+    make: Callable[[], Any],
+    loop: Callable[[Any], Iterator[Any]],
+    config: Any = None,
+    raises: bool = False,
+    **options: Any,
+) -> Comparison:
+    """The program as ever, and with lazy pictures.
+
+    Args:
+        config: of the backend that makes the pictures; None: as noted, and no bit may differ.
+        raises: whether the program ends with an error of its own.
+        options: of the lazy loader.
+    """
+    keeps = config is not None
+    old = run_apart(make, loop=loop, keeps_tensors=keeps)
+    if bool(old.error) != raises:
+        raise AssertionError(f"the program itself: {old.error or 'no error'}\n{old.trace}")
+    new = run_apart(make, partial(lazily, config=config, **options), loop, keeps)
+    if not keeps or new.error != old.error:
+        return Comparison(find_difference(old, new), 0.0, 0.0, old, new)
+    if difference := find_difference(without_pixels(old), without_pixels(new)):
+        return Comparison(difference, 0.0, 0.0, old, new)
+    return Comparison("", *find_distance(old, new), old, new)

@@ -21,14 +21,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from programs.pictures import FILES
-from programs.running import (
-    epochs_of,
-    find_difference,
-    find_distance,
-    lazily,
-    run_apart,
-    without_pixels,
-)
+from programs.running import compare, epochs_of
 
 SIZE = 48
 COUNT, LATER_COUNT, LATER_AT = 6, 12, 7  # samples; the one that alone is a trap
@@ -65,6 +58,7 @@ def trap(
     function: Any = None,
     /,
     *,
+    name: str = "",
     workers: int = 0,
     epochs: int = 1,
     raises: bool = False,
@@ -74,23 +68,52 @@ def trap(
 
     def register(item: Any) -> Any:
         make = partial(_make_loader, item, workers, options)
-        _add(Trap(item.__name__, make, True, partial(epochs_of, epochs=epochs), raises))
+        _add(Trap(name or item.__name__, make, True, partial(epochs_of, epochs=epochs), raises))
         return item
 
     return register(function) if function else register
 
 
-def loader_trap(
-    function: Any = None, /, *, loop: Any = None, epochs: int = 1, raises: bool = False
-) -> Any:
+def collate_trap(item: Any, **options: Any) -> Any:
+    """Registers a collate function of what `item` makes."""
+
+    def register(collate: Any) -> Any:
+        trap(item, name=collate.__name__, collate_fn=collate, **options)
+        return collate
+
+    return register
+
+
+def loader_trap(function: Any = None, /, *, epochs: int = 1, raises: bool = False) -> Any:
     """Registers a function that makes a DataLoader."""
 
     def register(make: Any) -> Any:
-        asks = loop or partial(epochs_of, epochs=epochs)
-        _add(Trap(make.__name__, make, False, asks, raises))
+        _add(Trap(make.__name__, make, False, partial(epochs_of, epochs=epochs), raises))
         return make
 
     return register(function) if function else register
+
+
+def loop_trap(make: Callable[[], Any], name: str = "") -> Any:
+    """Registers how a training loop uses the DataLoader that is made."""
+
+    def register(loop: Any) -> Any:
+        _add(Trap(name or loop.__name__, make, False, loop, False))
+        return loop
+
+    return register
+
+
+def dataset_trap(*, epochs: int = 1, **options: Any) -> Any:
+    """Registers `__getitem__(self, at)` of a data set."""
+
+    def register(item: Any) -> Any:
+        kind = type(item.__name__, (Pairs,), {"__getitem__": item})
+        loop = partial(epochs_of, epochs=epochs)
+        _add(Trap(item.__name__, lambda: pairs(kind(None), **options), False, loop, False))
+        return item
+
+    return register
 
 
 def _add(made: Trap) -> None:
@@ -106,23 +129,17 @@ def judge(which: Trap, later: bool = False, **options: Any) -> Outcome:
         options: of the lazy loader.
     """
     make = partial(which.make, LATER_AT) if later else which.make
-    keeps = options.get("config") is not None
-    old = run_apart(make, loop=which.loop, keeps_tensors=keeps)
-    if bool(old.error) != which.raises:
-        raise AssertionError(f"the program itself: {old.error or 'no error'}\n{old.trace}")
-    new = run_apart(make, partial(lazily, **options), which.loop, keeps)
-    difference = find_difference(old, new)
-    if keeps and new.error == old.error:
-        difference = find_difference(without_pixels(old), without_pixels(new))
-        mean, most = (0, 0) if difference else find_distance(old, new)
-        difference = difference or (f"mean {mean:.2f}, most {most:.0f}" if mean > MEAN else "")
+    found = compare(make, which.loop, raises=which.raises, **options)
+    old, new = found.old, found.new
+    difference = found.difference
+    if not difference and found.mean > MEAN:
+        difference = f"mean {found.mean:.2f}, most {found.most:.0f}"
+    said = [each for each in new.warnings if each not in old.warnings]
     if not difference:
-        said = [each for each in new.warnings if each not in old.warnings]
         return Outcome("said" if said else "equal", said[0] if said else old.error, new.waited)
     if new.error and new.error != old.error:
         return Outcome("loud", f"{new.error}\n{new.trace}", new.waited)
-    said = "; ".join(each for each in new.warnings if each not in old.warnings)
-    return Outcome("WRONG", f"{difference}; {said or 'without a word'}", new.waited)
+    return Outcome("WRONG", f"{difference}; {'; '.join(said) or 'without a word'}", new.waited)
 
 
 # Data sets
@@ -141,6 +158,12 @@ class Pairs(Dataset):
         if self.only is not None and at != self.only:
             return tensor(self.files[at]), array(self.files[at + 1])
         return self.item(self.files[at], self.files[at + 1])
+
+
+def pairs(item: Any, batch_size: int | None = 3, **options: Any) -> DataLoader:
+    """A DataLoader of `__getitem__(path, other path)`, or of a data set."""
+    dataset = item if isinstance(item, Dataset) else Pairs(item)
+    return DataLoader(dataset, batch_size=batch_size, **options)
 
 
 def _make_loader(item: Any, workers: int, options: Any, only: int | None = None) -> DataLoader:
