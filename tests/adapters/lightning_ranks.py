@@ -31,9 +31,8 @@ class Model(pl.LightningModule):
         return torch.nn.functional.cross_entropy(self.layer(batch.images.flatten(1)), batch.labels)
 
     def validation_step(self, batch, batch_idx):
-        self.log(
-            "images", float(len(batch)), reduce_fx="sum", sync_dist=True, batch_size=len(batch)
-        )
+        options = {"reduce_fx": "sum", "sync_dist": True, "batch_size": len(batch)}
+        self.log("images", float(len(batch)), **options)
 
     def on_validation_end(self):
         assert self.trainer.sanity_checking or self.trainer.callback_metrics["images"] == 37
@@ -45,31 +44,15 @@ class Model(pl.LightningModule):
 def main(manifest, out, epochs, step_s):
     warnings.simplefilter("ignore")
     out = Path(out)
-    build = partial(
-        dp.build_loader,
-        dp.Manifest.load(manifest),
-        dp.TorchConfig(num_workers=0),
-        batch_size=6,
-        seed=3,
-    )
-    data = DataModule(
-        train=partial(build, transform=TRANSFORM),
-        val=partial(build, transform=dp.EvalTransform(resize=8, size=8)),
-    )
+    config, options = dp.TorchConfig(num_workers=0), {"batch_size": 6, "seed": 3}
+    build = partial(dp.build_loader, dp.Manifest.load(manifest), config, **options)
+    evaluation = dp.EvalTransform(resize=8, size=8)
+    data = DataModule(partial(build, transform=TRANSFORM), partial(build, transform=evaluation))
     save = pl.callbacks.ModelCheckpoint(dirpath=out, every_n_train_steps=1, save_last=True)
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        strategy="ddp",
-        devices=2,
-        max_epochs=int(epochs),
-        callbacks=[save],
-        logger=False,
-        default_root_dir=out,
-    )
-    last = out / "last.ckpt"
-    trainer.fit(
-        Model(out, float(step_s)), datamodule=data, ckpt_path=last if last.exists() else None
-    )
+    options = {"accelerator": "cpu", "strategy": "ddp", "devices": 2, "logger": False}
+    options |= {"max_epochs": int(epochs), "callbacks": [save], "default_root_dir": out}
+    last = out / "last.ckpt" if (out / "last.ckpt").exists() else None
+    pl.Trainer(**options).fit(Model(out, float(step_s)), datamodule=data, ckpt_path=last)
 
 
 if __name__ == "__main__":

@@ -101,12 +101,8 @@ def main():
     example.train_func_per_worker = recorded(
         example.train_func_per_worker, out, dies_at, options["every"], is_lazy
     )
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=80 * 2**20,
-        _temp_dir=str(out / "ray"),
-    )
+    memory = {"object_store_memory": 80 * 2**20, "_temp_dir": str(out / "ray")}
+    ray.init(num_cpus=2, include_dashboard=False, **memory)
     try:
         example.train(images, str(out), **options)
     finally:

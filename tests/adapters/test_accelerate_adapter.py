@@ -28,42 +28,21 @@ def alone():
 
 @pytest.fixture
 def build(thumbnails):
-    config = dp.TorchConfig(num_workers=0)
-    return partial(
-        dp.build_loader,
-        thumbnails,
-        config,
-        transform=TRANSFORM,
-        batch_size=10,
-        seed=3,
-        shuffle=True,
-    )
+    options = {"transform": TRANSFORM, "batch_size": 10, "seed": 3, "shuffle": True}
+    return partial(dp.build_loader, thumbnails, dp.TorchConfig(num_workers=0), **options)
 
 
-def test_prepare_passes_it_through(build):
-    with build() as loader:
-        mine = AccelerateLoader(loader)
-        assert (
-            Accelerator(cpu=True).prepare(mine) is mine and len(mine) == STEPS and mine.epoch == 0
-        )
-
-
-@pytest.mark.parametrize(
-    ("adapt", "expected"), [(AccelerateLoader, [False, True] * 2), (lambda loader: loader, None)]
-)
-def test_accumulate_synchronizes_on_the_last_batch(build, adapt, expected):
-    """Of 3 batches in steps of 2; without the adapter Accelerate counts on into the next epoch."""
+def test_accumulate_synchronizes_on_the_last_batch(build):
+    """Of 3 batches in steps of 2."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     with build(last_batch="drop") as loader:
-        model, mine = accelerator.prepare(torch.nn.Linear(1, 1), adapt(loader))
+        model, mine = accelerator.prepare(torch.nn.Linear(1, 1), AccelerateLoader(loader))
         synchronized = []
         for _ in range(2):
             for _ in mine:
                 with accelerator.accumulate(model):
                     synchronized.append(accelerator.sync_gradients)
-    assert synchronized == (
-        [False, True, True] * 2 if expected else [False, True, False, True, False, True]
-    )
+    assert synchronized == [False, True, True] * 2
     assert not accelerator.gradient_state.in_dataloader
 
 
@@ -116,7 +95,7 @@ def test_saved_and_loaded(build, tmp_path, after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["accelerate", "ddp"])
-def test_two_processes_killed_and_resumed(library, thumbnails, tmp_path):
+def test_two_processes_killed_and_resumed(library, thumbnails, build, tmp_path):
     """By SIGKILL in mid-epoch; what both trained together is what one process trains with the
     batches of both.
     """
@@ -126,30 +105,15 @@ def test_two_processes_killed_and_resumed(library, thumbnails, tmp_path):
     kill_after(process, lambda: len(rows(tmp_path, 0)) > STEPS + 1)
     finish(start("training_ranks", *options, 0, ranks=2))
     steps = [{row[0]: row[1:] for row in rows(tmp_path, rank)} for rank in (0, 1)]
-    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1, (
-        "at most the step that was killed is done again"
-    )
-    with build_loader(thumbnails) as loader:
+    # at most the step that was killed is done again
+    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1
+    with build(last_batch="pad") as loader:
         expected = [batch.ids.tolist() for _ in range(EPOCHS) for batch in loader]
     assert [steps[0][step][0] + steps[1][step][0] for step in range(STEPS * EPOCHS)] == expected
-    assert steps[0][STEPS * EPOCHS - 1][1] == pytest.approx(steps[1][STEPS * EPOCHS - 1][1]), (
-        "the models are one"
-    )
-    assert [row[2] for row in steps[0].values()] == [
-        library == "ddp" or step % 2 == 1 for step in steps[0]
-    ]
-
-
-def build_loader(manifest):
-    return dp.build_loader(
-        manifest,
-        dp.TorchConfig(num_workers=0),
-        transform=TRANSFORM,
-        batch_size=10,
-        seed=3,
-        shuffle=True,
-        last_batch="pad",
-    )
+    # the models are one
+    assert steps[0][STEPS * EPOCHS - 1][1] == pytest.approx(steps[1][STEPS * EPOCHS - 1][1])
+    synchronized = [library == "ddp" or step % 2 == 1 for step in steps[0]]
+    assert [row[2] for row in steps[0].values()] == synchronized
 
 
 @pytest.mark.slow
@@ -161,14 +125,8 @@ def test_the_example(library, image_folder, tmp_path):
     assert main(image_folder, tmp_path, epochs=2, **options) == 8
 
 
-@pytest.mark.parametrize(
-    "adapt", [AccelerateLoader, lambda loader: loader], ids=["adapted", "as it is"]
-)
-@pytest.mark.parametrize(
-    "use",
-    [lambda loader: skip_first_batches(loader, 2), prepare_data_loader],
-    ids=["skip", "prepare"],
-)
+@pytest.mark.parametrize("adapt", [AccelerateLoader, lambda loader: loader], ids=["ours", "as is"])
+@pytest.mark.parametrize("use", [lambda loader: skip_first_batches(loader, 2), prepare_data_loader])
 def test_what_needs_a_sampler_ends_by_its_name(build, adapt, use):
     """A DataLoader made of ours would ask images one by one; going on in mid-epoch is
     load_state_dict's.
@@ -195,4 +153,4 @@ def test_what_accelerate_does_with_a_dataloaders_batches_it_leaves_ours(build, o
     with build() as loader, build() as other:
         first, second = accelerator.prepare([AccelerateLoader(loader), AccelerateLoader(other)])
         assert [batch.ids.tolist() for batch in first] == [batch.ids.tolist() for batch in second]
-        assert accelerator.prepare(first) is first and first.epoch == 1
+        assert accelerator.prepare(first) is first and len(first) == STEPS and first.epoch == 1

@@ -98,21 +98,10 @@ class SaveEverywhere(pl.Callback):
 
 
 def trainer(tmp_path, callbacks=(), **options):
-    quiet = {
-        "logger": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": False,
-    }
-    limits = {} if "max_steps" in options else {"max_epochs": EPOCHS}
-    return pl.Trainer(
-        accelerator="cpu",
-        default_root_dir=tmp_path,
-        callbacks=list(callbacks),
-        **quiet,
-        **limits,
-        **options,
-    )
+    quiet = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    given = dict.fromkeys(quiet, False) | {"accelerator": "cpu", "callbacks": list(callbacks)}
+    given |= {} if "max_steps" in options else {"max_epochs": EPOCHS}
+    return pl.Trainer(default_root_dir=tmp_path, **given | options)
 
 
 def fit(tmp_path, data, callbacks=(), checkpoint=None, fail_at=-1, **options):
@@ -151,9 +140,8 @@ def test_loaders_alone_are_fitted(train, val, tmp_path, precision):
 def test_resumed_from_wherever_it_was_saved(train, val, tmp_path, options):
     save = SaveEverywhere(tmp_path)
     whole = fit(tmp_path, DataModule(train, val), [save], **options)
-    expected = by_loader(train, options.get("limit_train_batches", STEPS))[
-        : options.get("max_steps")
-    ]
+    limit = options.get("limit_train_batches", STEPS)
+    expected = by_loader(train, limit)[: options.get("max_steps")]
     assert whole.trained == expected
     assert all(sorted(ids) == list(range(37)) for ids in whole.validated[1:])
     for (hook, done), checkpoint in save.saved.items():
@@ -166,10 +154,8 @@ def test_a_step_that_failed_is_done_again(train, val, tmp_path):
     with pytest.raises(RuntimeError, match="as planned"):
         fit(tmp_path, DataModule(train, val), [save], fail_at=STEPS - 1)
     checkpoint = save.saved["exception", STEPS - 1]
-    assert (
-        fit(tmp_path, DataModule(train, val), checkpoint=checkpoint).trained
-        == by_loader(train)[STEPS - 1 :]
-    )
+    resumed = fit(tmp_path, DataModule(train, val), checkpoint=checkpoint)
+    assert resumed.trained == by_loader(train)[STEPS - 1 :]
 
 
 def test_goes_on_after_a_stop_in_mid_epoch(train, val, tmp_path):
@@ -208,12 +194,8 @@ def test_a_resume_that_fails_keeps_its_place(train, val, tmp_path, changed):
     fit(tmp_path, DataModule(train, val), [save])
     with pytest.raises((dp.ConfigError, OSError)):
         data = DataModule(partial(train, **changed) if changed else broken, val)
-        fit(
-            tmp_path,
-            data,
-            [failed := SaveEverywhere(tmp_path)],
-            checkpoint=save.saved["batch end", STEPS + 1],
-        )
+        failed, checkpoint = SaveEverywhere(tmp_path), save.saved["batch end", STEPS + 1]
+        fit(tmp_path, data, [failed], checkpoint)
     resumed = fit(tmp_path, DataModule(train, val), checkpoint=failed.saved["exception", 0])
     assert resumed.trained == by_loader(train)[STEPS + 1 :]
 
@@ -221,9 +203,8 @@ def test_a_resume_that_fails_keeps_its_place(train, val, tmp_path, changed):
 def test_a_checkpoint_that_is_only_validated_moves_nothing(train, val, tmp_path):
     fit(tmp_path, DataModule(train, val), [save := SaveEverywhere(tmp_path)])
     data, model = DataModule(train, val), Model()
-    trainer(tmp_path).validate(
-        model, datamodule=data, ckpt_path=save.saved["batch end", 1], weights_only=False
-    )
+    checkpoint = save.saved["batch end", 1]
+    trainer(tmp_path).validate(model, datamodule=data, ckpt_path=checkpoint, weights_only=False)
     trainer(tmp_path).fit(model, datamodule=data)
     assert model.trained == by_loader(train)
 
@@ -246,9 +227,8 @@ def test_two_ranks_killed_and_resumed(thumbnails, train, tmp_path):
     )
     finish(start("lightning_ranks", *options, 0))
     steps = [{row[0]: row[1:] for row in rows(tmp_path, rank)} for rank in (0, 1)]
-    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1, (
-        "at most the step that was killed is done again"
-    )
+    # at most the step that was killed is done again
+    assert len(rows(tmp_path, 0)) <= STEPS * EPOCHS + 1
     for step, (_, ids, pixels) in enumerate(by_loader(train)):
         (first, one), (second, other) = steps[0][step], steps[1][step]
         assert first + second == ids and one + other == pytest.approx(pixels)
@@ -257,30 +237,20 @@ def test_two_ranks_killed_and_resumed(thumbnails, train, tmp_path):
 @pytest.mark.slow
 def test_the_example(image_folder, tmp_path):
     main = example("lightning")
-    options = {
-        "size": 32,
-        "batch_size": 8,
-        "enable_progress_bar": False,
-        "accelerator": "cpu",
-        "logger": False,
-    }
+    options = {"size": 32, "batch_size": 8, "accelerator": "cpu"}
+    options |= {"enable_progress_bar": False, "logger": False}
     assert main(image_folder, tmp_path, max_steps=3, **options).global_step == 3
     resumed = main(image_folder, tmp_path, max_steps=5, **options)
     assert resumed.global_step == 5 and 0 <= resumed.callback_metrics["val_accuracy"] <= 1
 
 
-def test_validation_with_other_classes_is_refused(train, thumbnails):
+def test_validation_with_other_classes_is_refused(train, thumbnails, tmp_path):
     other = thumbnails.map_classes({"class 1": "class 7"})
     options = {"batch_size": 12, "transform": dp.EvalTransform(resize=8, size=8)}
-    module = DataModule(
-        train=train, val=partial(dp.build_loader, other, dp.TorchConfig(num_workers=0), **options)
-    )
-    with pytest.raises(
-        dp.ManifestError, match=r"not the same classes: 1 only in the first .*; give both the same"
-    ):
-        pl.Trainer(
-            max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False
-        ).fit(Model(), datamodule=module)
+    val = partial(dp.build_loader, other, dp.TorchConfig(num_workers=0), **options)
+    problem = r"not the same classes: 1 only in the first .*; give both the same"
+    with pytest.raises(dp.ManifestError, match=problem):
+        fit(tmp_path, DataModule(train, val))
 
 
 def test_a_fit_after_the_learning_rate_was_sought_has_whole_epochs(train, val, tmp_path):
@@ -294,22 +264,8 @@ def test_a_fit_after_the_learning_rate_was_sought_has_whole_epochs(train, val, t
 
 @pytest.mark.slow
 def test_the_tuner_finds_the_batch_size_of_the_module(train, val, tmp_path):
-    data, model, seeking = DataModule(train, val), Model(), trainer(tmp_path)
-    before = data.batch_size
-    found = Tuner(seeking).scale_batch_size(
-        model, datamodule=data, max_trials=2, steps_per_trial=1, init_val=4
-    )
-    assert found == data.batch_size == 8 != before
-
-    model.trained.clear()
-    seeking.fit(model, datamodule=data)
-    assert {len(ids) for _, ids, _ in model.trained} == {8}
-
-
-@pytest.mark.slow
-def test_the_tuner_tries_its_first_batch_size_too(train, val, tmp_path):
-    """Not the loader that was there: its batches would be too large, and less than 8 would be
-    found.
+    """It tries its first one too, and not the loader that was there, whose batches are too
+    large.
     """
 
     class Small(Model):
@@ -318,40 +274,31 @@ def test_the_tuner_tries_its_first_batch_size_too(train, val, tmp_path):
                 raise RuntimeError("CUDA out of memory.")
             return super().training_step(batch, batch_idx)
 
-    options = {
-        "mode": "binsearch",
-        "max_trials": 8,
-        "steps_per_trial": 1,
-        "init_val": 8,
-        "margin": 0,
-    }
-    assert (
-        Tuner(trainer(tmp_path)).scale_batch_size(
-            Small(), datamodule=DataModule(train, val), **options
-        )
-        == 9
-    )
+    data, model, seeking = DataModule(train, val), Small(), trainer(tmp_path)
+    options = {"mode": "binsearch", "max_trials": 8, "steps_per_trial": 1, "margin": 0}
+    found = Tuner(seeking).scale_batch_size(model, datamodule=data, init_val=8, **options)
+    assert found == data.batch_size == 9
+
+    model.trained.clear()
+    seeking.fit(model, datamodule=data)
+    assert {len(ids) for _, ids, _ in model.trained} == {9}
 
 
 def test_a_tuner_that_asks_for_more_than_there_is_is_told_the_largest_batch(train, val, tmp_path):
-    seek = partial(
-        Tuner(trainer(tmp_path)).scale_batch_size, Model(), init_val=32, steps_per_trial=1
-    )
-    with pytest.raises(
-        dp.ConfigError, match=r"37 images do not fill one global batch of 64 .*max_val=37"
-    ):
-        seek(datamodule=DataModule(train, val))
+    tuner, options = Tuner(trainer(tmp_path)), {"init_val": 32, "steps_per_trial": 1}
+    problem = r"37 images do not fill one global batch of 64 .*max_val=37"
+    with pytest.raises(dp.ConfigError, match=problem):
+        tuner.scale_batch_size(Model(), datamodule=DataModule(train, val), **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"reload_dataloaders_every_n_epochs": 1}], ids=str)
 def test_overfitted_batches_are_the_same_in_each_epoch(train, val, tmp_path, options):
     save = SaveEverywhere(tmp_path)
-    whole = fit(tmp_path, DataModule(train, val), [save], overfit_batches=2, **options)
+    options = {"overfit_batches": 2, **options}
+    whole = fit(tmp_path, DataModule(train, val), [save], **options)
     assert whole.trained == by_loader(train)[:2] * EPOCHS
     for (hook, done), checkpoint in save.saved.items():
-        resumed = fit(
-            tmp_path, DataModule(train, val), checkpoint=checkpoint, overfit_batches=2, **options
-        )
+        resumed = fit(tmp_path, DataModule(train, val), checkpoint=checkpoint, **options)
         assert resumed.trained == whole.trained[done:], (hook, done)
 
 

@@ -30,24 +30,12 @@ def out():
 
 def run_example(manifest, out, kind):
     manifest.save(out / "m.arrow")
-    command = [
-        sys.executable,
-        str(RUN),
-        str(out),
-        str(DIES_AT),
-        str(out / "m.arrow"),
-        json.dumps(OPTIONS),
-        kind,
-    ]
-    quiet = {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-        "HOME": str(out),
-    }
+    arguments = [out, DIES_AT, out / "m.arrow", json.dumps(OPTIONS), kind]
+    command = [sys.executable, RUN, *arguments]
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
     quiet |= {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_METRICS_ENABLED": "0"}
-    done = subprocess.run(
-        command, env=os.environ | quiet, capture_output=True, text=True, timeout=550
-    )
+    options = {"env": os.environ | quiet | {"HOME": str(out)}, "timeout": 550}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
@@ -56,9 +44,8 @@ def attempts(out):
     files = sorted(out.glob("rank*.jsonl"), key=lambda file: file.stat().st_ctime_ns)
     found = [{}, {}]
     for rank in (0, 1):
-        for attempt, file in zip(
-            found, [file for file in files if file.name.startswith(f"rank{rank}")], strict=True
-        ):
+        own = [file for file in files if file.name.startswith(f"rank{rank}")]
+        for attempt, file in zip(found, own, strict=True):
             for row in map(json.loads, file.read_text().splitlines()):
                 ids, pixels = attempt.get((row["epoch"], row["step"]), ([], 0.0))
                 ids = sorted(ids + row["ids"])
@@ -71,10 +58,9 @@ def by_one_process(manifest, kind):
         config = {"images": str(manifest), "batch_size": 6, "size": 32}
         loader, _ = lazy_loader(config)
     else:
-        config, transform = dp.DaliConfig(device="cpu", num_threads=1), dp.TrainTransform(size=32)
-        loader = dp.build_loader(
-            dp.Manifest.load(manifest), config, transform=transform, batch_size=6
-        )
+        config, options = dp.DaliConfig(device="cpu", num_threads=1), {"batch_size": 6}
+        options |= {"transform": dp.TrainTransform(size=32)}
+        loader = dp.build_loader(dp.Manifest.load(manifest), config, **options)
     found = {}
     with loader:
         for epoch in range(EPOCHS):
@@ -101,11 +87,7 @@ def test_a_worker_that_dies_in_mid_epoch_changes_nothing(thumbnails, out, kind):
     broken = before.pop(steps[DIES_AT], ([], 0))  # rank 0 may have had its part
     assert set(broken[0]) <= set(expected[steps[DIES_AT]][0])
     assert [*before] == steps[:DIES_AT] and [*after] == steps[DIES_AT // EVERY * EVERY :]
-    assert all(
-        each == expected[step] for attempt in (before, after) for step, each in attempt.items()
-    )
-    assert not [
-        each
-        for each in psutil.process_iter(["cmdline"])
-        if str(out) in " ".join(each.info["cmdline"] or [])
-    ]
+    for attempt in (before, after):
+        assert all(each == expected[step] for step, each in attempt.items())
+    commands = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
+    assert not [each for each in commands if str(out) in each]

@@ -12,6 +12,7 @@ import dali_pipes as dp
 from dali_pipes.adapters.transformers import TrainerLoader
 
 STEPS, EPOCHS = 3, 2  # of 37 images in batches of 18
+QUIET = {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
 
 
 @pytest.fixture(autouse=True)
@@ -24,15 +25,8 @@ def alone():
 
 @pytest.fixture
 def build(thumbnails):
-    return partial(
-        dp.build_loader,
-        thumbnails,
-        dp.TorchConfig(num_workers=0),
-        last_batch="partial",
-        batch_size=18,
-        seed=3,
-        device="cpu",
-    )
+    options = {"last_batch": "partial", "batch_size": 18, "seed": 3, "device": "cpu"}
+    return partial(dp.build_loader, thumbnails, dp.TorchConfig(num_workers=0), **options)
 
 
 class Model(torch.nn.Module):
@@ -63,23 +57,11 @@ class ImageTrainer(Trainer):
 
 
 def train(build, folder, checkpoint=None, callbacks=(), **options):
-    every = {
-        "save_strategy": "steps",
-        "save_steps": 1,
-        "report_to": "none",
-        "use_cpu": True,
-        "disable_tqdm": True,
-    }
-    arguments = TrainingArguments(
-        str(folder),
-        num_train_epochs=EPOCHS,
-        per_device_train_batch_size=18,
-        per_device_eval_batch_size=18,
-        **{**every, **options},
-    )
-    trainer = ImageTrainer(
-        build, args=arguments, callbacks=list(callbacks), compute_metrics=metrics
-    )
+    every = {"save_strategy": "steps", "save_steps": 1, "num_train_epochs": EPOCHS, **QUIET}
+    every |= {"per_device_train_batch_size": 18, "per_device_eval_batch_size": 18}
+    arguments = {"args": TrainingArguments(str(folder), **every | options)}
+    arguments |= {"callbacks": list(callbacks), "compute_metrics": metrics}
+    trainer = ImageTrainer(build, **arguments)
     with trainer.training, trainer.evaluation:
         trainer.train(resume_from_checkpoint=checkpoint)
     return trainer
@@ -91,11 +73,8 @@ def metrics(prediction):
 
 def by_loader(build):
     with build(transform=dp.TrainTransform(size=8)) as loader:
-        return [
-            (batch.labels.tolist(), batch.images.double().sum().item())
-            for _ in range(EPOCHS)
-            for batch in loader
-        ]
+        batches = [batch for _ in range(EPOCHS) for batch in loader]
+    return [(batch.labels.tolist(), batch.images.double().sum().item()) for batch in batches]
 
 
 @pytest.mark.slow
@@ -110,18 +89,12 @@ def test_resumed_from_every_checkpoint(build, thumbnails, tmp_path, accumulate):
     assert whole.model.trained == expected
     per_epoch = -(-STEPS // accumulate)
     assert whole.state.global_step == per_epoch * EPOCHS
-    assert [each["eval_images"] for each in whole.state.log_history if "eval_images" in each] == [
-        37
-    ] * EPOCHS
+    evaluated = [each["eval_images"] for each in whole.state.log_history if "eval_images" in each]
+    assert evaluated == [37] * EPOCHS
     for updates in range(1, per_epoch * EPOCHS):
         epoch, update = divmod(updates, per_epoch)
-        resumed = train(
-            build,
-            tmp_path / "resumed",
-            tmp_path / f"checkpoint-{updates}",
-            save_strategy="no",
-            **options,
-        )
+        checkpoint, folder = tmp_path / f"checkpoint-{updates}", tmp_path / "resumed"
+        resumed = train(build, folder, checkpoint, save_strategy="no", **options)
         assert resumed.model.trained == expected[epoch * STEPS + update * accumulate :], updates
         for old, new in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
             assert torch.equal(old, new)
@@ -134,9 +107,8 @@ def test_the_loss_of_an_evaluation_weighs_each_image_once(build, thumbnails, tmp
         losses = [trainer.model(*batch)["loss"] * len(batch) for batch in loader]
     with build(transform=dp.EvalTransform(resize=8, size=8)) as trainer.evaluation:
         found = trainer.evaluate()
-    assert (
-        found["eval_loss"] == pytest.approx(float(sum(losses)) / 37) and found["eval_images"] == 37
-    )
+    assert found["eval_loss"] == pytest.approx(float(sum(losses)) / 37)
+    assert found["eval_images"] == 37
     assert found["eval_labels"] == sorted(thumbnails.labels.tolist())
 
 
@@ -147,17 +119,10 @@ class Stop(TrainerCallback):
 
 @pytest.mark.slow
 def test_stopped_in_mid_epoch_and_resumed_from_the_last_checkpoint(build, tmp_path):
-    first = train(build, tmp_path, callbacks=[Stop()])
-    second = train(build, tmp_path, checkpoint=True)
-    assert first.model.trained + second.model.trained == by_loader(build)
-
-
-@pytest.mark.slow
-def test_resumed_twice_with_one_loader(build, tmp_path):
-    """It stopped after a first step of epoch 1; what is resumed goes on after the first step of
-    epoch 0.
-    """
+    """And then once more with one loader, from the first step of epoch 0."""
     trainer = train(build, tmp_path, callbacks=[Stop()])
+    second = train(build, tmp_path, checkpoint=True)
+    assert trainer.model.trained + second.model.trained == by_loader(build)
     with build(transform=dp.TrainTransform(size=8)) as loader:
         once = TrainerLoader(loader)
         trainer.get_train_dataloader = lambda: once
@@ -171,17 +136,9 @@ def test_resumed_twice_with_one_loader(build, tmp_path):
 @pytest.mark.slow
 def test_the_example(image_folder, tmp_path, caplog):
     main = example("transformers")
-    options = {
-        "size": 32,
-        "batch_size": 8,
-        "use_cpu": True,
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
+    options = {"size": 32, "batch_size": 8, **QUIET}
     assert main(image_folder, tmp_path, max_steps=2, **options).global_step == 2
     resumed = main(image_folder, tmp_path, max_steps=5, **options)
-    assert (
-        resumed.global_step == 5
-        and len([each for each in resumed.log_history if "eval_accuracy" in each]) == 2
-    )
+    evaluations = [each for each in resumed.log_history if "eval_accuracy" in each]
+    assert resumed.global_step == 5 and len(evaluations) == 2
     assert "missing keys" not in caplog.text, "the weights of the checkpoint were not loaded"

@@ -34,9 +34,8 @@ class ByAccelerate:
 
     def step(self, images, labels):
         with self.accelerator.accumulate(self.model):
-            self.accelerator.backward(
-                torch.nn.functional.cross_entropy(self.model(images.flatten(1)), labels)
-            )
+            loss = torch.nn.functional.cross_entropy(self.model(images.flatten(1)), labels)
+            self.accelerator.backward(loss)
             self.optimizer.step()
             self.optimizer.zero_grad()
         return self.accelerator.sync_gradients
@@ -51,12 +50,8 @@ class ByAccelerate:
 class ByDDP:
     def __init__(self, loader, model, optimizer, out):
         dist.init_process_group("gloo")
-        self.loader, self.model, self.optimizer, self.file = (
-            loader,
-            DistributedDataParallel(model),
-            optimizer,
-            out / "last.pt",
-        )
+        self.loader, self.model = loader, DistributedDataParallel(model)
+        self.optimizer, self.file = optimizer, out / "last.pt"
         if self.file.exists():
             state = torch.load(self.file)
             model.load_state_dict(state["model"])
@@ -71,9 +66,8 @@ class ByDDP:
     def save(self, number):
         if dist.get_rank() == 0:
             new = self.file.with_suffix(".new")
-            torch.save(
-                {"model": self.model.module.state_dict(), "loader": self.loader.state_dict()}, new
-            )
+            model, state = self.model.module.state_dict(), self.loader.state_dict()
+            torch.save({"model": model, "loader": state}, new)
             new.replace(self.file)
         dist.barrier()
 
@@ -100,12 +94,8 @@ def main(library, manifest, out, epochs, step_s):
             done = (loader.epoch + 1) * len(loader) - loader.batches_left
             for number, batch in enumerate(run.loader, done):
                 synchronized = run.step(*batch)
-                log.write(
-                    json.dumps(
-                        [number, batch.ids.tolist(), model.weight.sum().item(), synchronized]
-                    )
-                    + "\n"
-                )
+                row = [number, batch.ids.tolist(), model.weight.sum().item(), synchronized]
+                log.write(json.dumps(row) + "\n")
                 log.flush()
                 run.save(number)
                 time.sleep(float(step_s))
