@@ -220,6 +220,19 @@ class LazyProgram(Dataset[Any]):
         except RuntimeError as impossible:
             raise impossible from error
 
+    def attempt(self, make: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        """What a function makes while pictures wait, and the error for which it has to be made
+        once more, also if the program has caught it.
+        """
+        made = None
+        try:
+            made = make()
+            error = PROCESS.failed
+        except Exception as raised:
+            error = PROCESS.failed or raised
+        PROCESS.failed = None
+        return made, error
+
     def find_again(self) -> None:
         """Before a batch: what the program makes in its first one is there from the second on."""
         self._batches += 1
@@ -243,23 +256,21 @@ class LazyProgram(Dataset[Any]):
         before = self._before
         if self.seed is not None:
             self.key_of_collate = self.seed, "collate", ask.epoch, ask.first
-        try:
-            if self.checks.is_new:
-                self.checks.compare(partial(self._small_batch, ask))
-            made = self._samples(ask, lambda make, _: self.checks.call(make))
-            if PROCESS.failed is None:
-                return made
-            error: BaseException = PROCESS.failed
-        except Exception as raised:
-            error = PROCESS.failed or raised
+        made, error = self.attempt(partial(self._samples_waiting, ask))
+        if error is None:
+            return list(made)
 
         # all samples of the batch: to keep the state before each of them would cost 55 µs
-        PROCESS.failed = None
         self.set_back(before, "dataset", error=error)
         with eager():
             made = self._true_samples(ask)
         self.give_up(f"sample {short(ask.indices)}", error)
         return made
+
+    def _samples_waiting(self, ask: Ask) -> list[Any]:
+        if self.checks.is_new:
+            self.checks.compare(partial(self._small_batch, ask))
+        return self._samples(ask, lambda make, _: self.checks.call(make))
 
     def _samples(self, ask: Ask, call: Call) -> list[Any]:
         """The samples, each with numbers that are seeded by its place.
@@ -401,15 +412,10 @@ class LazyProgram(Dataset[Any]):
 
         before = self.before()
         self._seed_collate()
-        try:
-            batch = self._collate_waiting(samples)
-            if PROCESS.failed is None:
-                return self._packed(self._parcel(batch, samples))
-            error: BaseException = PROCESS.failed
-        except Exception as raised:
-            error = PROCESS.failed or raised
+        batch, error = self.attempt(partial(self._collate_waiting, samples))
+        if error is None:
+            return self._packed(self._parcel(batch, samples))
 
-        PROCESS.failed = None
         self.set_back(before, "collate_fn", error=error)
         self._seed_collate()
         try:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_work
 from dali_pipes.adapters.lazy.compared import NotTheSame
 from dali_pipes.adapters.lazy.found import digest_of
 from dali_pipes.adapters.lazy.program import FEW, LazyProgram, file_of
-from dali_pipes.adapters.lazy.state import PROCESS, eager
+from dali_pipes.adapters.lazy.state import eager
 
 _MOST_SKIPPED = 10_000  # samples that are skipped when a stream is begun again
 
@@ -88,17 +88,9 @@ class _Samples(Iterator[Any]):
         self._seed(place)
         if program.seed is not None:
             program.key_of_collate = program.seed, "collate", *self._where, place
-        error: BaseException | None = None
-        try:
-            sample = next(self._own)
-            error = PROCESS.failed
-        except StopIteration:
-            if PROCESS.failed is None:
-                raise
-            error = PROCESS.failed
-        except Exception as raised:
-            error = PROCESS.failed or raised
-
+        sample, error = program.attempt(self._own.__next__)
+        if isinstance(error, StopIteration):
+            raise error
         if error is not None:
             sample = self._begin_again(place, error)
         if len(self._given) < _MOST_SKIPPED:
@@ -115,7 +107,6 @@ class _Samples(Iterator[Any]):
             Exception: the program's own error; or this one, if other samples come now, or too many
                 would have to be skipped.
         """
-        PROCESS.failed = None
         if place >= _MOST_SKIPPED:
             raise error
         self._program.set_back(self._start, error=error)
