@@ -105,8 +105,8 @@ class BatchFinisher:
         """
         if parcel.is_collated or not self._program.substitutes:
             error.add_note(
-                f"file {file_of(error) or 'unknown'}; a sample of a stream cannot be asked for once "
-                "more; with on_bad_sample='substitute' another one takes its place"
+                f"file {file_of(error) or 'unknown'}; a sample of a stream cannot be asked for "
+                "once more; with on_bad_sample='substitute' another one takes its place"
             )
             raise error
         samples, told = list[Any](), Told()

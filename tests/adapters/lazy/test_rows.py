@@ -476,9 +476,8 @@ def test_what_a_worker_keeps_it_makes_truly(pictures):
         return T.functional.to_tensor(picture.crop((0, 0, 20, 8)))
 
     def stacked(*smooth):
-        return torch.stack(
-            [program(path, each) for path, each in zip(paths * 2, smooth, strict=False)]
-        )
+        each = zip(paths * 2, smooth, strict=False)
+        return torch.stack([program(path, is_smooth) for path, is_smooth in each])
 
     def batch(*_):
         return stacked(False, True, False, False), stacked(False, True, False)
@@ -495,6 +494,16 @@ def test_what_a_worker_keeps_it_makes_truly(pictures):
         ((one, two),) = WaitingParts(sent.batch).true()
     other, same = batch()
     assert torch.equal(one, other) and torch.equal(two, same)
+
+
+def test_where_few_have_a_place_nothing_needs_to_wait(pictures):
+    path, few, enough = pictures["colors.jpg"][0], NotePlaces(), NotePlaces()
+    for at in range(99):
+        made = waits_for(lambda path: np.array(opened(path).filter(ImageFilter.BLUR)), [path])
+        sent = waits_for(lambda path: np.array(opened(path).resize((20, 8))), [path])
+        few.make_rest(made.cells if at % 9 else sent.cells)
+        enough.make_rest(made.cells if at % 2 else sent.cells)
+        assert few.are_too_few == (at >= 63) and not enough.are_too_few
 
 
 def test_what_cannot_be_made_is_left_to_the_training_process(pictures, tmp_path):
