@@ -4,7 +4,6 @@ A backend must make what the program's own libraries make, within the tolerance 
 and sizes, dtypes and strides exactly.
 """
 
-import io
 import os
 import pickle
 from contextlib import suppress
@@ -422,16 +421,6 @@ def test_truncated_files_are_right_if_the_program_says_so(
     made = executor("dali")
     mean, most = compare(made, program, paths)
     assert mean <= 0.25 and most <= 2 and made.count == COUNT - 1
-
-
-def test_bytes_in_memory_are_made_too(pictures, executor):
-    def program(path):
-        with open(path, "rb") as file:
-            return np.array(opened(io.BytesIO(file.read())).resize((20, 8)))
-
-    made = executor("dali")
-    mean, most = compare(made, program, pictures["colors.jpg"])
-    assert mean <= 0.25 and most <= 2 and made.count == COUNT
 
 
 # What workers make

@@ -63,7 +63,7 @@ class NotePlaces:
 
     @property
     def are_too_few(self) -> bool:
-        """Whether to note pictures, and to make most of them here, takes more time than it saves."""
+        """Whether most are made here, so that to note them takes more time than it saves."""
         return self._asked >= _ENOUGH and self._sent < _LEAST_WORTH * self._asked
 
     def has(self, recipe: Recipe) -> bool:
