@@ -84,7 +84,6 @@ def cut_out(value):
 TENSORS = {
     "permute": lambda path: whole(path).permute(1, 2, 0) / 255,
     "contiguous": lambda path: whole(path).contiguous().half(),
-    "choose channels": lambda path: whole(path)[[2, 1, 0]],
     "crop": lambda path: whole(path)[:, 3:20, 5:],
     "mean and std": lambda path: (floats(path) - MEAN) / STD[:, None, None],
     "in place": lambda path: whole(path).float().div_(255).sub_(MEAN).div_(STD[:, None, None]),

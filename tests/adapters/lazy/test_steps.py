@@ -167,6 +167,7 @@ CASES: dict[str, Case] = {
         args(num_output_channels=st.sampled_from([1, 3])), COLORED - {"some"}
     ),
     "v2.color.grayscale_to_rgb_image": Case(args(), {"gray"}),
+    "v2.color.permute_channels_image": Case(args(st.permutations([0, 1, 2])), COLORED),
     "v1.gaussian_blur": Case(args(kernels, sigmas)),
     "v2.misc.gaussian_blur_image": Case(mixed(kernels, sigma=st.one_of(sigmas, numbers(0.25, 2)))),
     "v1.resize": Case(mixed(sizes, interpolation=smooth, antialias=st.booleans())),
@@ -392,6 +393,7 @@ PLANNED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
         }.items()
         if version != "v1." or name in (*OF_V1, "rgb_to_grayscale")
     },
+    "v2.color.permute_channels_image": ("bytes", ([2, 1, 0],), {}),
     "v2.color.grayscale_to_rgb_image": ("gray", (), {}),
     "v1.gaussian_blur": ("bytes", ([5, 5], [1.5, 1.5]), {}),
     "v2.misc.gaussian_blur_image": ("channels last", ([5, 5],), {}),

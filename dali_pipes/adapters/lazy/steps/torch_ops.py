@@ -18,7 +18,6 @@ import torch
 from dali_pipes.adapters.lazy.cells import CellView
 from dali_pipes.adapters.lazy.steps.common import (
     COMPARISONS,
-    MOST_NUMBERS,
     WHOLE,
     Each,
     concatenate,
@@ -186,29 +185,6 @@ def _repeat(tensor: Any, repeats: Any) -> Each | None:
     return Each(("repeated", repeats[dim], dim)) if is_one else None
 
 
-def _choose(tensor: Any, indices: Any) -> Each | None:
-    """Some channels, or all in another order."""
-    places = [at for at, each in enumerate(indices) if each is not None]
-    if len(places) != 1 or places[0] in tensor.lead:
-        return None
-    order = indices[places[0]]
-    if order.ndim != 1 or order.dtype != torch.int64 or not 0 < len(order) <= MOST_NUMBERS:
-        return None
-    return Each(("torch.index", place_in_picture(tensor, places[0]), tuple(order.tolist())))
-
-
-def make_choice(tensor: torch.Tensor, dim: int, order: Any) -> torch.Tensor:
-    at: Any = (*(slice(None),) * dim, torch.tensor(order, dtype=torch.int64, device="cpu"))
-    return tensor[at]
-
-
-def plan_choice(row: Any, dim: int, order: Any) -> None:
-    if row.axes[dim] != "C" or order not in ((0, 1, 2), (2, 1, 0)):
-        raise NoPlace("another order of the channels")
-    if order == (2, 1, 0):
-        row.swap_colors()
-
-
 def plan_flip(row: Any, dims: Any) -> None:
     for dim in dims:
         row.reverse(dim)
@@ -292,7 +268,6 @@ add(
     Step("torch.to", make_to, plan=lambda row, dtype, _: row.cast(dtype)),
     Step("torch.flip", _ATEN.flip.default, plan=plan_flip),
     Step("torch.constant_pad_nd", _ATEN.constant_pad_nd.default, plan=plan_pad),
-    Step("torch.index", make_choice, plan=plan_choice),
     Step("torch.clamp", torch.clamp),
 )
 _FORMS: dict[str, Callable[..., Any]] = {
@@ -312,7 +287,6 @@ _FORMS: dict[str, Callable[..., Any]] = {
     "flip.default": _flip,
     "constant_pad_nd.default": _pad,
     "repeat.default": _repeat,
-    "index.Tensor": _choose,
     "stack.default": stack,
     "cat.default": concatenate,
     "rsub.Scalar": _arithmetic("sub of", _ATEN.rsub.Scalar),

@@ -96,6 +96,12 @@ def plan_blur(row: Any, kernel_size: Any, sigma: Any) -> None:
     row.operate("GaussianBlur", widths.pop(), sizes.pop())
 
 
+def plan_permuted(row: Any, permutation: Any) -> None:
+    if list(permutation) != [2, 1, 0]:
+        raise NoPlace("another order of the channels")
+    row.swap_colors()
+
+
 def _blend(name: str, op: str, least: int = 1, channels: Any = (1, 3)) -> tuple[Any, ...]:
     """Of pictures of `least` pixels in each direction."""
     factor = f"{name.removeprefix('adjust_')}_factor"
@@ -168,6 +174,12 @@ add(
     _gray(_V1, "rgb_to_grayscale"),
     _gray(_COLOR, "rgb_to_grayscale_image"),
     _row(_COLOR, "grayscale_to_rgb_image", form_rgb, lambda row: plan_repeated(row, 3, 0)),
+    _row(
+        _COLOR,
+        "permute_channels_image",
+        _form(lambda tensor, permutation: len(permutation) == tensor.sides[0], planes),
+        plan_permuted,
+    ),
     _row(_V1, "gaussian_blur", _form(_fits_blur, planes), plan_blur),
     _row(_MISC, "gaussian_blur_image", _form(_fits_blur, planes), plan_blur),
 )
