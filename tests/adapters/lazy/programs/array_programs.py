@@ -11,7 +11,6 @@ import pandas as pd
 import torch
 from albumentations.pytorch import ToTensorV2
 from PIL import Image
-from torch.utils.data import Dataset
 from torchvision import transforms as T
 
 from programs.corpus import MEAN, STD, TO_TENSOR, Rows, evaluating, masks, program, table, training
@@ -244,17 +243,11 @@ def poses():
     return training(Pose(table()))
 
 
-class Faces(Dataset):
+class Faces(Rows):
     """ArcFace's: bytes are decoded, flipped by NumPy, and scaled by a number."""
 
-    def __init__(self, table):
-        self.records = [(np.fromfile(path, np.uint8), label) for path, label in table]
-
-    def __len__(self):
-        return len(self.records)
-
     def __getitem__(self, index):
-        data, label = self.records[index]
+        data, label = self.rows[index]
         sample = cv2.cvtColor(cv2.imdecode(data, cv2.IMREAD_COLOR), RGB)
         sample = cv2.resize(sample, (48, 48))
         if np.random.random() < 0.5:
@@ -267,7 +260,8 @@ class Faces(Dataset):
 
 @program("train", quick=True)
 def faces_from_bytes():
-    return training(Faces(table()), drop_last=True)
+    records = [(np.fromfile(path, np.uint8), label) for path, label in table()]
+    return training(Faces(records), drop_last=True)
 
 
 class Both(Rows):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchvision import datasets
 from torchvision import transforms as T
 
@@ -18,6 +18,7 @@ from programs.corpus import (
     MEAN,
     STD,
     TO_TENSOR,
+    Rows,
     colour,
     evaluating,
     program,
@@ -34,19 +35,15 @@ CROP = T.Compose([T.RandomResizedCrop(48), T.RandomHorizontalFlip(), *TO_TENSOR]
 # Archives
 
 
-class Zipped(Dataset):
+class Zipped(Rows):
     """Opened in each worker, and read without unpacking."""
 
-    def __init__(self, path, names, transform):
-        self.path, self.names, self.transform, self.zip = path, names, transform, None
-
-    def __len__(self):
-        return len(self.names)
+    zip = None
 
     def __getitem__(self, index):
         if self.zip is None:
-            self.zip = zipfile.ZipFile(self.path)
-        name, label = self.names[index]
+            self.zip = zipfile.ZipFile(scratch("zip", _zip) / "train.zip")
+        name, label = self.rows[index]
         with self.zip.open(name) as file:
             img = Image.open(file).convert("RGB") if index % 2 else None
         img = img or Image.open(io.BytesIO(self.zip.read(name))).convert("RGB")
@@ -62,7 +59,8 @@ def _zip(folder):
 @program("train", quick=True)
 def zipped_files():
     names = [(f"{label}/{Path(path).name}", label) for path, label in table()]
-    return training(Zipped(scratch("zip", _zip) / "train.zip", names, CROP))
+    scratch("zip", _zip)
+    return training(Zipped(names, CROP))
 
 
 def _tars(folder):
@@ -97,21 +95,17 @@ def web_dataset_in_dictionaries():
     return DataLoader(dataset.rename(image="jpg", label="cls").map_dict(image=resize), batch_size=4)
 
 
-class Lmdb(Dataset):
+class Lmdb(Rows):
     """Pickled records, opened where they are first read."""
 
-    def __init__(self, path, transform):
-        self.path, self.transform, self.env = path, transform, None
-
-    def __len__(self):
-        return len(FILES)
+    env = None
 
     def __getitem__(self, index):
         import lmdb
 
         if self.env is None:
             options = {"readonly": True, "lock": False, "readahead": False, "meminit": False}
-            self.env = lmdb.open(str(self.path), **options)
+            self.env = lmdb.open(str(scratch("lmdb", _lmdb)), **options)
         with self.env.begin(write=False) as txn:
             imgbuf, target = pickle.loads(txn.get(f"{index}".encode("ascii")))
         buf = io.BytesIO()
@@ -130,7 +124,8 @@ def _lmdb(folder):
 
 @program("train", "lmdb")
 def records_in_lmdb():
-    return training(Lmdb(scratch("lmdb", _lmdb), CROP))
+    scratch("lmdb", _lmdb)
+    return training(Lmdb(FILES, CROP))
 
 
 # Streams
