@@ -25,6 +25,7 @@ from dali_pipes.adapters.transforms.reading import (
     find_alteration,
     is_of,
     refuse_unless,
+    title,
 )
 
 
@@ -126,8 +127,9 @@ def _read_part(reading: TransformReading, part: _Part, early: bool) -> str:
     reader = _WHOLE_READERS[part.name] if is_whole else _READERS.get(part.name)
     can_be_applied = part.step is part.read_as or is_whole or part.name in _COLOURS
     if not reader or not (can_be_applied or isinstance(part.read_as, Alike)):
+        name = title(part.step) if part.name else _describe(part.step)
         instead = _INSTEAD.get(part.name, KEEP)
-        raise NotConvertibleError(_describe(part.step), "dali_pipes has no such step here", instead)
+        raise NotConvertibleError(name, "dali_pipes has no such step here", instead)
 
     what = find_alteration(part.step) or find_alteration(part.read_as)
     refuse_unless(not what, part.step, f"it has {what}, which may do anything")
