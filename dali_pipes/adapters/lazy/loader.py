@@ -37,7 +37,7 @@ from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.program import LazyProgram, Parcel
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_shared
 from dali_pipes.adapters.lazy.resume import facts_of, make_state, read_state
-from dali_pipes.adapters.lazy.state import waiting
+from dali_pipes.adapters.lazy.state import PROCESS, waiting
 from dali_pipes.adapters.lazy.streams import PipeStream, Stream
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
@@ -514,6 +514,8 @@ class _Parcels(Iterator[Parcel]):
     def __init__(self, inner: DataLoader[Any], seed: int | None, epoch: int, skipped: int):
         self._is_here, self._seed = not inner.num_workers, seed
         self._left_to_skip, self._inner = skipped, inner
+        if self._is_here:  # whatever else this process has looked at
+            PROCESS.forget_counts()
         with self._as_program(seed is not None):
             if seed is not None:
                 seed_shared(seed, "workers", epoch)

@@ -483,11 +483,10 @@ class LazyProgram(Dataset[Any]):
 
     def _parcel(self, batch: Any, samples: Any) -> Parcel:
         told, self.told = self.told, Told()
-        told.opened, PROCESS.opened = PROCESS.opened, 0
+        told.opened = PROCESS.opened
         told.seen.update(PROCESS.seen)
         told.seconds = dict(PROCESS.seconds)
-        PROCESS.seen.clear()
-        PROCESS.seconds.clear()
+        PROCESS.forget_counts()
         told.compared, self.checks.count = self.checks.count, 0
         told.compared_seconds, self.checks.seconds = self.checks.seconds, 0.0
         if self.places:

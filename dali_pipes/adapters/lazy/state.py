@@ -65,6 +65,12 @@ class _Process:
     look: Look | None = None
     opened: int = 0
 
+    def forget_counts(self) -> None:
+        """Counts anew what is opened and looked at."""
+        self.opened = 0
+        self.seen.clear()
+        self.seconds.clear()
+
 
 STATE, PROCESS = _State(), _Process()
 

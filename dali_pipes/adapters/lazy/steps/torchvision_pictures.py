@@ -6,11 +6,11 @@ import PIL.Image
 import torch
 
 from dali_pipes.adapters.lazy import arrays
-from dali_pipes.adapters.lazy.pictures import PLAIN, recipe_of
+from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.state import waits
 from dali_pipes.adapters.lazy.steps.step import Original, Step, add, replace
-from dali_pipes.adapters.lazy.tensors import new_tensor
+from dali_pipes.adapters.lazy.tensors import new_tensor, waiting_tensor
 
 Image = PIL.Image.Image
 Form = tuple[tuple[int, int], str, bool, Any]  # as of pillow.py
@@ -100,12 +100,28 @@ def plan_to_tensor(row: Any, dtype: torch.dtype) -> None:
     row.scale_by(1 / 255)
 
 
+def _to_picture(original: Any, pic: Any, mode: Any = None) -> Any:
+    """`to_pil_image` of bytes with three channels, with which v1's blur of pictures ends."""
+    tensor = waiting_tensor(pic)
+    if tensor is None or mode not in (None, "RGB") or not waits("picture"):
+        return original(pic, mode)
+    is_rgb = tensor.sides[:1] == (3,) and tensor.dtype == torch.uint8 and not tensor.lead
+    if not is_rgb or not isinstance(recipe := tensor.rows[0], Recipe):
+        return original(pic, mode)
+    height, width = pic.shape[1:]
+    return new_picture(recipe.then("to_pil_image"), (width, height), "RGB")
+
+
 replace(_F, "to_tensor", _to_tensor)
+replace(_F, "to_pil_image", _to_picture)
 replace(_F, "pil_to_tensor", _pil_to_tensor)
 replace(_F, "_Image_fromarray", arrays.from_array)
 add(
     Step("to_tensor", make_tensor, plan=plan_to_tensor),
     Step("pil_to_tensor", _PIL_TO_TENSOR, plan=lambda row: row.become("tensor", "CHW")),
+    Step(
+        "to_pil_image", Original(_F, "to_pil_image"), plan=lambda row: row.become("picture", "HWC")
+    ),
     Step(
         "hue",
         form=form_hue,
