@@ -19,14 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lazy_works import made_by, steps_apart
 from programs.twice import layout, true_of, waits
-from torchvision import transforms as v1_transforms
 from torchvision.io import (
     ImageReadMode,
     decode_image,
     read_file,
     read_image,
 )
-from torchvision.transforms import v2 as v2_transforms
 from torchvision.transforms.v2 import functional as v2
 from torchvision.transforms.v2.functional import InterpolationMode
 
@@ -598,51 +596,3 @@ def test_what_timm_makes_waits(policy, files):
         # AugMix computes with pixels
         assert waits(made) == (policy != "augmix-m5-w2")
         assert torch.equal(true_of(made) if waits(made) else made, true)
-
-
-# torchvision's transforms that programs use, each as its name and its arguments
-TRANSFORMS = [
-    ("Resize", (20,)),
-    ("CenterCrop", (20,)),
-    ("RandomCrop", (28, 4)),
-    ("RandomResizedCrop", (20,)),
-    ("RandomHorizontalFlip", (1.0,)),
-    ("RandomVerticalFlip", (1.0,)),
-    ("Pad", (3,)),
-    ("RandomRotation", (30,)),
-    ("RandomAffine", (20, (0.1, 0.1), (0.8, 1.2), 10)),
-    ("RandomPerspective", (0.3, 1.0)),
-    ("ColorJitter", (0.4, 0.4, 0.4, 0.1)),
-    ("Grayscale", (3,)),
-    ("RandomGrayscale", (1.0,)),
-    ("GaussianBlur", (5,)),
-    ("RandomInvert", (1.0,)),
-    ("RandomPosterize", (3, 1.0)),
-    ("RandomSolarize", (100, 1.0)),
-    ("RandomAdjustSharpness", (2.0, 1.0)),
-    ("RandomAutocontrast", (1.0,)),
-    ("RandomEqualize", (1.0,)),
-    ("TrivialAugmentWide", ()),
-    ("RandAugment", ()),
-    ("AutoAugment", ()),
-]
-
-
-@pytest.mark.parametrize("of", ["v1", "v2", "v2 of tensors"])
-@pytest.mark.parametrize("name, arguments", TRANSFORMS)
-def test_what_torchvision_makes_waits(name, arguments, of, files):
-    library = v1_transforms if of == "v1" else v2_transforms
-    step = getattr(library, name)(*arguments)
-    first = [v2_transforms.ToImage()] if of == "v2 of tensors" else []
-    last = [] if of == "v2 of tensors" else [v1_transforms.ToTensor()]
-    steps = v1_transforms.Compose([*first, step, *last])
-
-    def program() -> Any:
-        return [steps(PIL.Image.open(files["colors.jpg"])) for _ in range(6)]
-
-    true = seeded(program)
-    with waiting(True):
-        made = seeded(program)
-        assert all(map(waits, made))
-        for one, other in zip(made, true, strict=True):
-            assert torch.equal(true_of(one), other)
