@@ -249,7 +249,7 @@ def dtype_after(row: Any, compute: Callable[[Any, Any], Any], other: Any) -> tor
     one = torch.ones((1,) * len(row.axes), dtype=row.dtype, device="cpu")
     if row.form == "array":
         one = one.numpy()  # type: ignore[assignment]
-    return torch.as_tensor(compute(one, other)).dtype
+    return torch.as_tensor(compute(one, other), dtype=None, device="cpu").dtype
 
 
 # what a value becomes: (factor, summand)
@@ -338,13 +338,14 @@ def plan_through(row: Any, path: Any, name: str, *args: Any) -> None:
     if parts["C"] != (0, row.channels):
         raise NoPlace("a part of the channels")
 
-    value = args[0]
-    if not np.ndim(value):
-        value = float(value)
-    elif row.axes == "HWC" and np.ndim(value) == 1:
-        value = torch.as_tensor(value).reshape(-1, 1, 1)
+    value: Any
+    given = np.asarray(args[0])
+    if not given.ndim:
+        value = float(given)
+    elif row.axes == "HWC" and given.ndim == 1:
+        value = torch.from_numpy(given.reshape(-1, 1, 1))
     elif row.axes == "CHW":
-        value = torch.as_tensor(value)
+        value = torch.from_numpy(given)
     else:
         raise NoPlace("a part of an array that is set to others")
     (top, bottom), (left, right) = parts["H"], parts["W"]
