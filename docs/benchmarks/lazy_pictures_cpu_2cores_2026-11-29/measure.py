@@ -257,13 +257,13 @@ def cost_of_items(program, images, count=512):
     )
     rows = []
     costs["read"] = micros(
-        lambda: rows.extend((r, read(r).row) for cell in cells for r in cell.rows), count
+        lambda: rows.extend((r, read(r)) for cell in cells for r in cell.rows), count
     )
 
     def plan():
         for first in range(0, len(rows), BATCH):
             some = rows[first : first + BATCH]
-            room = Room().grown_for([row for _, row in some])
+            room = Room.of([row for _, row in some])
             plan_batch(
                 kind_of(some[0][1]), room, [row for _, row in some], images_of([r for r, _ in some])
             )
@@ -315,7 +315,9 @@ def main():
     if args.trial:
         arm, *program = args.trial
         found = try_once(*program, arm, args.images) if program else try_first(arm, args.images)
-        print("found", found)
+        print("found", found, flush=True)
+        for each in psutil.Process().children(recursive=True):
+            each.kill()
         os._exit(0)
     if args.first:
         arms = ["DataLoader", "dali_cpu", "unchecked", *more]
