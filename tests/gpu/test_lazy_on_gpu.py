@@ -52,6 +52,7 @@ PROGRAMS = {
     "colors": steps(T.Resize(SIZE), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomRotation(9)),
     # with steps on whole images, which the CPU does
     "a warp before a resize": steps(T.RandomRotation((5, 9)), T.Resize(SIZE)),
+    # of which no backend has the last step: made as noted
     "noted in the end": steps(
         T.Resize(SIZE), T.Lambda(lambda image: image.filter(ImageFilter.SMOOTH))
     ),
@@ -84,7 +85,7 @@ def test_batches_arrive_on_the_gpu(backend, name, paths):
         assert batch.is_cuda and batch.shape == true.shape and batch.dtype == true.dtype
         if backend != "dali_gpu":
             assert steps_apart(batch.cpu(), true, 1 / 255).mean() <= 0.25
-    assert executor.count == len(paths)
+    assert executor.count == (0 if name == "noted in the end" else len(paths))
 
 
 @pytest.mark.gpu_pixels

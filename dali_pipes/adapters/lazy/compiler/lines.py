@@ -29,6 +29,7 @@ from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.steps.step import NoPlace
 from dali_pipes.backends.backend import Backend, Decoded, Job
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
@@ -226,7 +227,7 @@ class Lines:
     def _open(self, kind: RowKind, room: Room, batch_size: int) -> BackendLine:
         line = BackendLine(kind, room, batch_size, self._read_more)
         try:
-            line.start(self.config, self.device)
+            line.start(self._config_for(kind), self.device)
         except ConfigError as error:
             # options that no kind gets along with are the user's to change
             if not self._lines and not self._refused and not kind.has_steps:
@@ -235,6 +236,15 @@ class Lines:
             raise NoPlace(str(error)) from error
         self._lines[kind] = line
         return line
+
+    def _config_for(self, kind: RowKind) -> LoaderConfig:
+        config = self.config
+        if kind.has_steps and isinstance(config, DaliOptions) and config.graph_finishes:
+            # DALI's graph has no operators for Pillow's warps and resizes of whole images
+            return DaliConfig(
+                device="cpu", num_threads=config.num_threads, read_threads=config.read_threads
+            )
+        return config
 
     def refuse(self, kind: RowKind, why: str) -> None:
         """Lets no more pictures of a kind come to its line."""
@@ -252,7 +262,7 @@ class Lines:
         for each in left:
             line.drop(each)
         if line.failures < MOST_FAILURES:
-            line.start(self.config, self.device)
+            line.start(self._config_for(line.kind), self.device)
         else:
             why = f"its backend failed {MOST_FAILURES} times, one after the other"
             self.refuse(line.kind, why)
