@@ -47,7 +47,6 @@ from dali_pipes.plan.philox import LARGEST_EPOCH
 from dali_pipes.plan.plan import Rank
 
 AHEAD = 8  # batches that may be read before they are needed
-_ENOUGH = 100  # pictures, after which it is known whether any waits
 
 # changes the batches of an epoch, as timm's PrefetchLoader does; it may take one ahead
 Change = Callable[["_LazyEpoch", Iterator[Any]], Iterator[Any]]
@@ -150,16 +149,6 @@ class LazyLoader(RefusesAttributes):
         """
         is_free = self._order is None or self._order.is_known or self._seed is not None
         return AHEAD if self._loader.num_workers and is_free else 0
-
-    def _give_up_if_all_is_looked_at(self) -> None:
-        """Where no picture waits until its batch comes, waiting costs and gains nothing."""
-        opened = self._account.told.opened
-        if opened >= _ENOUGH and not self._account.kept and not self._program.has_given_up:
-            self._program.give_up_all()
-            self._account.say(
-                f"none of the first {opened} pictures waited until its batch came, so from now on "
-                "nothing waits; explain() says why"
-            )
 
     # epochs
 
@@ -471,7 +460,6 @@ class _LazyEpoch(Iterator[Any]):
             first = self._samples
             self.key = loader._seed, "batch", self.epoch, first + rank.index
             batch = loader._finisher.finish(work)
-            loader._give_up_if_all_is_looked_at()
             loader._account.batches += 1
             loader._account.samples += parcel.count
             self._samples += parcel.count * rank.count

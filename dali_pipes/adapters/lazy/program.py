@@ -371,18 +371,13 @@ class LazyProgram(Dataset[Any]):
             self.told.again += 1
             return
         if isinstance(error, NotTheSame):
-            self._flags[0] = _ALL
+            self.give_up_all()
         elif self._flags[0] == self._stage < _ALL:  # no other worker has given it up meanwhile
             self._flags[0] = self._stage + 1
         self.say(
             f"{what}: {type(error).__name__}: {error}; with true pictures all is well, so from now "
             f"on {_GIVEN_UP[int(self._flags[0])][1]}"
         )
-
-    @property
-    def has_given_up(self) -> bool:
-        """Whether nothing waits any more."""
-        return int(self._flags[0]) == _ALL
 
     def give_up_all(self) -> None:
         """Lets nothing wait."""
@@ -477,9 +472,12 @@ class LazyProgram(Dataset[Any]):
         """Makes what no backend makes."""
         if self.places:
             self.places.make_rest(WaitingParts(batch).cells)
-            if self.places.are_too_few:
+            if self.places.are_too_few and PROCESS.off != _GIVEN_UP[_ALL][0]:
                 self.give_up_all()
-                self.say("backends have a place for few pictures, so from now on nothing waits")
+                self.say(
+                    "few pictures wait until a backend makes them, so from now on nothing waits; "
+                    "explain() says why"
+                )
 
     def _parcel(self, batch: Any, samples: Any) -> Parcel:
         told, self.told = self.told, Told()

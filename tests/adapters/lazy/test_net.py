@@ -114,6 +114,27 @@ def test_an_error_of_what_waits_is_mended_and_said(files, workers, kind):
     assert len(heard) <= {"tensor": 2, "picture": 4}[kind] * max(workers, 1)
 
 
+class Brightened(Pictures):
+    """Looks at the pixels of all pictures."""
+
+    def __getitem__(self, at):
+        tensor = super().__getitem__(at)[0]
+        return tensor / tensor.mean().item(), at
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_where_the_program_looks_at_all_pixels_nothing_waits_any_more(files, workers):
+    def own():
+        return loader_of(Brightened(files * 20), num_workers=workers)
+
+    with LazyLoader(own(), CPU, check=False) as loader:
+        found, heard = heard_of(loader)
+        opened = loader._account.told.opened
+        assert_equal(found, batches_of(own()))
+    assert len(heard) == 1 and heard[0].startswith("few pictures wait")
+    assert 64 <= opened < len(files) * 20
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_error_that_the_program_swallows_is_mended(files, monkeypatch, workers):
     from dali_pipes.adapters.lazy import recipes

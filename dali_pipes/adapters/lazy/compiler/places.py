@@ -18,7 +18,8 @@ _FIRST = 16  # pictures that are read, and of which all kinds are sent
 _LEAST_SHARE = 1 / 16  # of what was read, that a kind needs for a backend of its own
 # of a batch, or else all of it is made: what comes in two parts is copied once more
 _LEAST_SENT = 3 / 4
-_ENOUGH, _LEAST_WORTH = 64, 1 / 4  # pictures of a worker, and how many of them must be sent
+# pictures of a worker, those at which the program looks among them; how many must be sent
+_ENOUGH, _LEAST_WORTH = 64, 1 / 4
 _READ_AGAIN = 16  # of so many pictures one is read, if the last one with such notes had a place
 
 
@@ -44,6 +45,7 @@ class NotePlaces:
         of which the training process will know what to do.
         """
         before = PROCESS.failed
+        self._asked += PROCESS.seen.total()
         for cell in cells:
             rows = [row for row in cell.rows if isinstance(row, Recipe)]
             sent = {id(row) for row in rows if self.has(row)}
@@ -63,7 +65,7 @@ class NotePlaces:
 
     @property
     def are_too_few(self) -> bool:
-        """Whether most are made here, so that to note them takes more time than it saves."""
+        """Whether most are made in the worker, so that waiting takes more time than it saves."""
         return self._asked >= _ENOUGH and self._sent < _LEAST_WORTH * self._asked
 
     def has(self, recipe: Recipe) -> bool:
