@@ -471,7 +471,7 @@ class LazyProgram(Dataset[Any]):
     def _make_rest(self, batch: Any) -> None:
         """Makes what no backend makes."""
         if self.places:
-            self.places.make_rest(WaitingParts(batch).cells)
+            self.places.make_rest(WaitingParts(batch).cells, PROCESS.seen.total())
             if self.places.are_too_few and PROCESS.off != _GIVEN_UP[_ALL][0]:
                 self.give_up_all()
                 self.say(

@@ -60,11 +60,13 @@ TRANSFORMS = [
 # what programs call themselves
 CALLS = {
     "crop": lambda picture: picture.crop((3, 2, picture.width - 4, picture.height - 1)),
-    "resize": lambda picture: picture.resize((48, 40), Image.Resampling.BILINEAR),
+    "resize": lambda picture: picture.resize((48, 48), Image.Resampling.BILINEAR),
     "bicubic": lambda picture: picture.resize((44, 52)),
     "nearest": lambda picture: picture.resize((50, 46), Image.Resampling.NEAREST),
     "flip": lambda picture: picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
     "turn": lambda picture: picture.transpose(Image.Transpose.ROTATE_90),
+    "transpose": lambda picture: picture.transpose(Image.Transpose.TRANSPOSE),
+    "transverse": lambda picture: picture.transpose(Image.Transpose.TRANSVERSE),
     "rotate": lambda picture: picture.rotate(20, Image.Resampling.BILINEAR),
     "gray": lambda picture: picture.convert("L").convert("RGB"),
     "enhance": lambda picture: ImageEnhance.Color(picture).enhance(1.4),

@@ -28,6 +28,7 @@ import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.compiler.places import NotePlaces
+from dali_pipes.adapters.lazy.compiler.reading import read
 from dali_pipes.adapters.lazy.compiler.row import _nearest_places
 from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.patching import patched
@@ -483,6 +484,18 @@ def test_what_a_worker_keeps_it_makes_truly(pictures):
         ((one, two),) = WaitingParts(sent.batch).true()
     other, same = batch()
     assert torch.equal(one, other) and torch.equal(two, same)
+
+
+@pytest.mark.parametrize("method", range(7))
+@pytest.mark.parametrize("size", [(40, 40), (40, 30)])
+def test_a_turn_of_a_square_result_is_no_step_on_the_whole_image(size, method, pictures):
+    def program(path):
+        return T.ToTensor()(opened(path).resize(size).transpose(method))
+
+    path = pictures["colors.jpg"][0]
+    row, turned = read(recipe_of(program, path)), opened(path).resize(size).transpose(method)
+    assert row.size == (turned.height, turned.width)
+    assert bool(row.steps) == (size == (40, 30) and method in (2, 4, 5, 6))
 
 
 def test_where_few_have_a_place_nothing_needs_to_wait(pictures):

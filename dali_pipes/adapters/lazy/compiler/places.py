@@ -40,12 +40,15 @@ class NotePlaces:
         self._has: dict[tuple[str, ...], bool] = {}
         self._count = self._read = self._asked = self._sent = 0
 
-    def make_rest(self, cells: list[Cell]) -> None:
+    def make_rest(self, cells: list[Cell], looks: int = 0) -> None:
         """Makes the pictures that have no place, here and now; but not those that cannot be made,
         of which the training process will know what to do.
+
+        Args:
+            looks: how many pictures the program has made meanwhile, as it looked at them.
         """
         before = PROCESS.failed
-        self._asked += PROCESS.seen.total()
+        self._asked += looks
         for cell in cells:
             rows = [row for row in cell.rows if isinstance(row, Recipe)]
             sent = {id(row) for row in rows if self.has(row)}

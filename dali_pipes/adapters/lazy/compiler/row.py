@@ -8,7 +8,6 @@ same pixels. Where the plan has no place, it raises `NoPlace`.
 """
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -40,12 +39,16 @@ _OF_LIBRARIES = {
 }
 _FILTERS = ("bilinear", "bicubic")
 _CLOSE = 1e-6  # by how much a number of a matrix may be off
-# Pillow's transpositions that swap rows and columns, as matrices of a warp: of height and width
-_TURNS: dict[int, Callable[[int, int], tuple[int, ...]]] = {
-    2: lambda height, width: (0, -1, width, 1, 0, 0),
-    4: lambda height, width: (0, 1, 0, -1, 0, height),
-    5: lambda height, width: (0, 1, 0, 1, 0, 0),
-    6: lambda height, width: (0, -1, width, -1, 0, height),
+# Pillow's transpositions, by their numbers: whether they begin with a quarter turn to the left, and
+# along which axes they mirror then
+_TURNS: dict[int, tuple[bool, tuple[int, ...]]] = {
+    0: (False, (0,)),
+    1: (False, (1,)),
+    2: (True, ()),
+    3: (False, (0, 1)),
+    4: (True, (0, 1)),
+    5: (True, (1,)),
+    6: (True, (0,)),
 }
 
 
@@ -198,14 +201,11 @@ class Row:
 
     def transpose(self, method: int) -> None:
         """As Pillow's `transpose`, whose numbers these are."""
-        if method in (0, 1):
-            self.flip(method)
-        elif method == 3:
-            self.flip(0)
-            self.flip(1)
-        else:
-            turned = _TURNS[method](*self.size)
-            self.step("affine", "nearest", self.size[::-1], turned)
+        is_turned, axes = _TURNS[method]
+        if is_turned:
+            self.warp(self.size[::-1], (0, -1, self.size[1], 1, 0, 0))
+        for axis in axes:
+            self.flip(axis)
 
     def warp(
         self,
