@@ -14,6 +14,8 @@ import json
 import os
 import pickle
 import random
+import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -43,6 +45,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIZE, BATCH, COUNT = 224, 64, 1280
 # the comparisons of the first, tenth and hundredth sample lie before, that of the thousandth after
 FIRST, LAST = 3, 14
+PROGRAMS_OWN = r"torchvision|measure\.py|ImageFile\.py|JpegImagePlugin|torch/(nn|utils/data)"
 MANY = 100_000  # files of the data set whose first batch is waited for
 END = [T.ToTensor(), T.Normalize(MEAN, STD)]
 
@@ -221,14 +224,20 @@ def with_many_files(images, then):
 # CPU-µs of a sample
 
 
-def micros(work, count):
-    start = time.process_time()
-    work()
-    return (time.process_time() - start) / count * 1e6
+def micros(work, count, times=7):
+    """The median of some times; the first one, which fills caches, is left out."""
+    found = []
+    for _ in range(1 + times):
+        start = time.process_time()
+        work()
+        found.append((time.process_time() - start) / count * 1e6)
+    return statistics.median(found[1:])
 
 
 def cost_of_items(program, images, count=512):
-    """What one sample costs in all but its pixels, and what of that the program does itself."""
+    """CPU-µs of one sample in all but its pixels, without comparisons: what the program itself takes,
+    and what waiting adds to it in each part.
+    """
     from dali_pipes.adapters.lazy.compiler.batches import Room, images_of, kind_of, plan_batch
     from dali_pipes.adapters.lazy.compiler.reading import read
     from dali_pipes.adapters.lazy.found import WaitingParts
@@ -236,68 +245,67 @@ def cost_of_items(program, images, count=512):
     from dali_pipes.adapters.lazy.patching import patched
     from dali_pipes.adapters.lazy.state import sending
 
-    loader = LazyLoader(loader_of(program, images, count, workers=0), check=False)
+    loader = LazyLoader(
+        loader_of(program, images, count, workers=0), config_of("dali_cpu"), check=False
+    )
+    made, cells, rows = [], [], []
 
-    def parcels():
+    def make():
         loader._order.epoch, loader._order.delivered = 0, 0
-        return list(_Parcels(loader._inner, None, 0, 0))
+        made[:] = _Parcels(loader._inner, None, 0, 0)
 
-    costs, made, sent = {}, [], []
-    with patched(), sending():
-        parcels()
-        costs["worker"] = micros(lambda: made.extend(parcels()), count)
-        costs["sent"] = micros(
-            lambda: sent.extend(bytes(ForkingPickler.dumps(vars(each))) for each in made), count
-        )
-    costs["received"] = micros(lambda: [pickle.loads(each) for each in sent], count)
-    cells = []
-    costs["found"] = micros(
-        lambda: cells.extend(cell for each in made for cell in WaitingParts(each.batch).cells),
-        count,
-    )
-    rows = []
-    costs["read"] = micros(
-        lambda: rows.extend((r, read(r)) for cell in cells for r in cell.rows), count
-    )
+    def send():
+        for each in made:
+            pickle.loads(ForkingPickler.dumps(vars(each)))
+
+    def find():
+        cells[:] = [cell for each in made for cell in WaitingParts(each.batch).cells]
+
+    def read_all():
+        rows[:] = [(recipe, read(recipe)) for cell in cells for recipe in cell.rows]
 
     def plan():
         for first in range(0, len(rows), BATCH):
-            some = rows[first : first + BATCH]
-            room = Room.of([row for _, row in some])
-            plan_batch(
-                kind_of(some[0][1]), room, [row for _, row in some], images_of([r for r, _ in some])
-            )
+            recipes, some = zip(*rows[first : first + BATCH], strict=True)
+            plan_batch(kind_of(some[0]), Room.of(some), some, images_of(recipes))
 
-    plan()
+    with patched(), sending():
+        in_worker = micros(make, count)
+        with Share() as share:
+            for _ in range(20):
+                make()
+        costs = {
+            "the program": in_worker * (1 - share.ours / share.count),
+            "noted": in_worker * share.ours / share.count,
+            "sent and received": micros(send, count),
+        }
+    costs["found"] = micros(find, count)
+    costs["read"] = micros(read_all, count)
     costs["planned"] = micros(plan, count)
-    costs["program's own"] = own_work(program, count)
     return costs
 
 
-def own_work(program, count):
-    """What the program does besides pixels: it runs with pictures of a few pixels, and what these
-    cost alone is subtracted.
+class Share:
+    """In it the share of the CPU time is sampled in which code of this package runs, and not the
+    program's, with PyTorch and torchvision, or Pillow's that reads a header.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        files = [f"{folder}/{at}.jpg" for at in range(count)]
-        for file in files:
-            Image.new("RGB", (8, 8)).save(file, "JPEG")
-        torch.manual_seed(0)
-        loader = DataLoader(PROGRAMS[program](files, 8), BATCH, True)
-        list(loader)
-        whole = micros(lambda: list(loader), count)
-        pictures = [Image.open(file) for file in files]
 
-        def pixels():
-            made = []
-            for each in pictures:
-                array = np.array(each.resize((8, 8), Image.BILINEAR))
-                made.append(torch.from_numpy(array).permute(2, 0, 1).contiguous().div(255))
-                made[-1].sub_(0.5).div_(0.25)
-            for first in range(0, count, BATCH):
-                torch.stack(made[first : first + BATCH])
+    def __enter__(self):
+        self.ours = self.count = 0
+        signal.signal(signal.SIGPROF, self._see)
+        signal.setitimer(signal.ITIMER_PROF, 5e-4, 5e-4)
+        return self
 
-        return whole - micros(pixels, count)
+    def _see(self, _, frame):
+        self.count += 1
+        while frame is not None and not re.search(PROGRAMS_OWN, frame.f_code.co_filename):
+            if "dali_pipes" in frame.f_code.co_filename:
+                self.ours += 1
+                return
+            frame = frame.f_back
+
+    def __exit__(self, *_):
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def main():
@@ -329,7 +337,7 @@ def main():
         found = {name: cost_of_items(name, args.images) for name in list(PROGRAMS)[:3:2]}
         for name, costs in found.items():
             print(name, {part: round(cost) for part, cost in costs.items()})
-            beyond = sum(costs.values()) - 2 * costs["program's own"]
+            beyond = sum(costs.values()) - costs["the program"]
             print(f"  beyond the program's own work: {beyond:.0f} µs")
         save({"CPU-µs a sample": found})
     else:
