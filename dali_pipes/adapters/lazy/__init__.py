@@ -14,11 +14,11 @@ This is the way of one picture:
    functions that were noted, and the program goes on as ever (pictures.py, tensors.py, arrays.py).
    What shares memory in the program shares a `Cell` (cells.py), so changes in place are seen.
 3. **The program collates.** Its batch holds tensors that wait. It is sent with their recipes, which
-   are some hundred bytes each (program.py). A collate function that looks at pixels is left to the
-   training process, with the random numbers that it would have had (dry_run.py).
+   are some hundred bytes each (program.py, parcels.py). A collate function that looks at pixels is
+   left to the training process, with the random numbers that it would have had (dry_run.py).
 4. **The training process compiles.** A recipe becomes a row of a planned batch of loose images, and
-   any backend carries that out, some batches ahead (compiler/). What the plan has no place for is
-   made as it was noted.
+   any backend carries that out, some batches ahead (compiler/). What no backend has a place for was
+   made in the worker, as it was noted.
 5. **The batch is filled**, compared, and put on its device (finishing.py, loader.py).
 
 So nothing has to be proved of a program: what is not understood runs. There is a net below it

@@ -5,7 +5,8 @@ from typing import Any
 
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.order import SampleOrder
-from dali_pipes.adapters.lazy.program import LazyProgram, Told
+from dali_pipes.adapters.lazy.parcels import Told
+from dali_pipes.adapters.lazy.program import LazyProgram
 
 _MOST_LOOKS = 20
 

@@ -16,8 +16,10 @@ from dali_pipes.adapters.lazy.compiler.batches import RowKind
 from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
 from dali_pipes.adapters.lazy.compiler.lines import Item, LinePart
 from dali_pipes.adapters.lazy.explain import Account
+from dali_pipes.adapters.lazy.file_errors import file_of
 from dali_pipes.adapters.lazy.found import WaitingParts, moved
-from dali_pipes.adapters.lazy.program import LazyProgram, Parcel, Told, file_of
+from dali_pipes.adapters.lazy.parcels import Parcel, Told
+from dali_pipes.adapters.lazy.program import LazyProgram
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, read_states, restore
 from dali_pipes.adapters.lazy.state import eager
 

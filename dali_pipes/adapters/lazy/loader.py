@@ -1,12 +1,11 @@
 """What a user iterates in place of a DataLoader: `LazyLoader`.
 
     DataLoader's workers ──▶ parcels ──▶ pictures are made ──▶ collated, if that was left ──▶ batch
-       program.py                       compiler/executor.py
+   program.py, parcels.py               compiler/executor.py
 
 LazyLoader      keeps its place among the epochs, and what lives as long as it does: the DataLoader
                 with the program's workers, and the executor with its backends
 _Epoch          the batches of one epoch; it ends their workers when it is dropped
-_Parcels        what the workers send
 
 Without a seed every random number is drawn as the program draws it, and batches are equal to those
 of the old loader. With one, they depend on (seed, epoch, place in the epoch), whatever the number
@@ -20,7 +19,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -33,11 +32,10 @@ from dali_pipes.adapters.lazy.explain import Account, explain
 from dali_pipes.adapters.lazy.finishing import BatchFinisher
 from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.order import SampleOrder
+from dali_pipes.adapters.lazy.parcels import Parcel, Parcels
 from dali_pipes.adapters.lazy.patching import patched
-from dali_pipes.adapters.lazy.program import LazyProgram, Parcel
-from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_shared
+from dali_pipes.adapters.lazy.program import LazyProgram
 from dali_pipes.adapters.lazy.resume import facts_of, make_state, read_state
-from dali_pipes.adapters.lazy.state import PROCESS, waiting
 from dali_pipes.adapters.lazy.streams import PipeStream, Stream
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
@@ -418,7 +416,7 @@ class _LazyEpoch(Iterator[Any]):
             # a stream is run from its start, and what was delivered is left out
             skipped, self._left = position.samples, None
             loader._stream.begin(loader._inner, position.epoch)
-        self._parcels = _Parcels(loader._inner, loader._seed, position.epoch, skipped)
+        self._parcels = Parcels(loader._inner, loader._seed, position.epoch, skipped)
         self._samples = position.samples
         works = loader._executor.run(map(_work_of, self._parcels))
         self._batches = self._plain = self._finish(works)
@@ -488,65 +486,6 @@ class _LazyEpoch(Iterator[Any]):
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_finalizing() and hasattr(self, "_batches"):
             self._free()
-
-
-class _Parcels(Iterator[Parcel]):
-    """What the workers send in an epoch; without workers, what the program makes here.
-
-    It knows no loader, so that a loader that is dropped ends at once.
-
-    Args:
-        skipped: samples at its start that are left out.
-    """
-
-    def __init__(self, inner: DataLoader[Any], seed: int | None, epoch: int, skipped: int):
-        self._is_here, self._seed = not inner.num_workers, seed
-        self._left_to_skip, self._inner = skipped, inner
-        if self._is_here:  # whatever else this process has looked at
-            PROCESS.forget_counts()
-        with self._as_program(seed is not None):
-            if seed is not None:
-                seed_shared(seed, "workers", epoch)
-            self._iterator: Iterator[Any] | None = iter(inner)
-
-    @contextmanager
-    def _as_program(self, has_own_numbers: bool) -> Iterator[None]:
-        # a worker that is forked in it would inherit what is said of this thread
-        here = waiting(True) if self._is_here else nullcontext()
-        with here, own_numbers(has_own_numbers):
-            yield
-
-    def __next__(self) -> Parcel:
-        while (iterator := self._iterator) is not None:
-            with self._as_program(self._is_here and self._seed is not None):
-                parcel = self._next(iterator)
-            if not self._left_to_skip:
-                return parcel
-            if parcel.count > self._left_to_skip:
-                raise ConfigError(
-                    "the stream has batches of other sizes than when its state was made; resume "
-                    "with the batch size and the workers of then"
-                )
-            self._left_to_skip -= parcel.count
-        raise StopIteration
-
-    def _next(self, iterator: Iterator[Any]) -> Parcel:
-        wrong: BaseException | None = None
-        try:
-            parcel = next(iterator)
-            if isinstance(parcel, Parcel):
-                return parcel
-        except (TypeError, AttributeError) as error:
-            if type(self._inner).__iter__ is DataLoader.__iter__:
-                raise
-            wrong = error
-        raise ConfigError(
-            f"{type(self._inner).__name__} changes its batches, or takes them from elsewhere; pass "
-            "on a plain DataLoader, and change the batches of the lazy loader"
-        ) from wrong
-
-    def close(self) -> None:
-        self._iterator = None
 
 
 def _work_of(parcel: Parcel) -> LazyWork:

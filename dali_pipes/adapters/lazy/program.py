@@ -11,14 +11,10 @@ batch are made together.
 """
 
 import copy
-import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from multiprocessing.reduction import ForkingPickler
-from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
@@ -28,13 +24,14 @@ from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.compared import SECONDS, Checks, NotTheSame
 from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.dry_run import draw_as
+from dali_pipes.adapters.lazy.file_errors import file_of, is_of_a_file
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
-from dali_pipes.adapters.lazy.memory import Kept, Memory, memory_of
+from dali_pipes.adapters.lazy.memory import Memory, memory_of
 from dali_pipes.adapters.lazy.order import Ask
+from dali_pipes.adapters.lazy.parcels import Before, Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patch_for_good
-from dali_pipes.adapters.lazy.random_numbers import Numbers, States, own_numbers
-from dali_pipes.adapters.lazy.recipes import Source
-from dali_pipes.adapters.lazy.state import PROCESS, Look, eager, sending
+from dali_pipes.adapters.lazy.random_numbers import Numbers, own_numbers
+from dali_pipes.adapters.lazy.state import PROCESS, eager
 
 Call = Callable[[Callable[[], Any], list[Any]], Any]
 
@@ -53,90 +50,6 @@ FEW = 4  # samples of the batch that is compared
 default_collate_fn_map[LazyArray] = lambda batch, *, collate_fn_map=None: torch.stack(
     [torch.as_tensor(each, dtype=None, device=None) for each in batch]
 )
-
-
-@dataclass
-class Told:
-    """What a worker has to say since it last said something.
-
-    Attributes:
-        opened: how many pictures were opened that wait.
-        seen: where pixels were made because the program looked at them: how often, and the seconds
-            of CPU that it took.
-        compared: how many samples and batches were made twice, and the seconds that it took.
-        again: how many batches were made once more, since a file could not be read.
-        left: how many pictures a worker made that have no place in the plan, by reason.
-        said: what the user should know, in words.
-        bad: index, file and error of each sample in whose place another one came.
-    """
-
-    opened: int = 0
-    seen: Counter[Look] = field(default_factory=Counter)
-    seconds: dict[Look, float] = field(default_factory=dict)
-    compared: int = 0
-    compared_seconds: float = 0.0
-    again: int = 0
-    left: Counter[str] = field(default_factory=Counter)
-    said: list[str] = field(default_factory=list)
-    bad: list[tuple[Any, str, str]] = field(default_factory=list)
-
-
-class Before(NamedTuple):
-    """What a program had before something was made.
-
-    Attributes:
-        numbers: of all of its generators; None: a seed decides them.
-    """
-
-    numbers: tuple[States, dict[str, Any]] | None
-    kept: Kept
-
-
-@dataclass
-class Parcel:
-    """What a worker sends for a batch.
-
-    Attributes:
-        batch: what the program made; without `is_collated` the samples for its collate function.
-        count: how many samples it has.
-        ask: which samples were wanted; None: the next ones of a stream.
-        key: by which the collate function's random numbers are seeded; None: they are not.
-        before: what the program kept before the samples, and its random numbers, if no seed decides
-            those.
-        before_collate: the same before the collate function, if it did not run here.
-        error: of a picture that could not be made: the training process is to ask once more.
-    """
-
-    batch: Any
-    count: int
-    ask: Ask | None
-    told: Told
-    is_collated: bool = True
-    key: tuple[Any, ...] | None = None
-    before: Before | None = None
-    before_collate: States | None = None
-    error: Exception | None = None
-
-
-class Packed:
-    """A parcel on its way. It is pickled before the program goes on, which may change what is in
-    it, and unpickled as it arrives, since a worker that ends takes shared memory along.
-
-    Args:
-        copies: whether all is copied; otherwise tensors are in shared memory from now on.
-    """
-
-    def __init__(self, parcel: Parcel, copies: bool):
-        with sending():
-            dump = pickle.dumps if copies else ForkingPickler.dumps
-            self._data = bytes(dump(vars(parcel)))
-
-    def __reduce__(self) -> Any:
-        return _unpack, (self._data,)
-
-
-def _unpack(data: bytes) -> Parcel:
-    return Parcel(**pickle.loads(data))
 
 
 class LazyProgram(Dataset[Any]):
@@ -519,38 +432,3 @@ def _named(make: Callable[[], Any], indices: list[Any]) -> Any:
         file = file_of(error)
         error.add_note(f"sample {short(indices)}" + (f", file {file}" if file else ""))
         raise
-
-
-# Errors of files
-
-
-def is_of_a_file(error: BaseException) -> bool:
-    """Whether it comes from reading or decoding an encoded picture, and not from what waits."""
-    if isinstance(error, OSError):
-        return True
-    return any(
-        code is Source.open.__code__ or code.co_filename.endswith(_DECODERS)
-        for code, _ in _frames(error)
-    )
-
-
-_DECODERS = ("PIL/ImageFile.py", "PIL/JpegImagePlugin.py", "PIL/PngImagePlugin.py")
-
-
-def file_of(error: BaseException) -> str:
-    """The file that an error is about; "" if it does not say."""
-    if name := getattr(error, "filename", None):
-        return str(name)
-    for _, names in reversed([*_frames(error)]):
-        for each in map(names.get, ("filename", "path", "fp", "self")):
-            name = each if isinstance(each, str) else getattr(each, "filename", None)
-            if isinstance(name, str) and name:
-                return name
-    return ""
-
-
-def _frames(error: BaseException) -> Iterator[tuple[CodeType, dict[str, Any]]]:
-    trace = error.__traceback__
-    while trace:
-        yield trace.tb_frame.f_code, trace.tb_frame.f_locals
-        trace = trace.tb_next

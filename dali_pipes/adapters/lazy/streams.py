@@ -11,8 +11,9 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_worker_info
 
 from dali_pipes.adapters.lazy.compared import NotTheSame
+from dali_pipes.adapters.lazy.file_errors import file_of
 from dali_pipes.adapters.lazy.found import digest_of
-from dali_pipes.adapters.lazy.program import FEW, LazyProgram, file_of
+from dali_pipes.adapters.lazy.program import FEW, LazyProgram
 from dali_pipes.adapters.lazy.state import eager
 
 _MOST_SKIPPED = 10_000  # samples that are skipped when a stream is begun again

@@ -241,7 +241,8 @@ def cost_of_items(program, images, count=512):
     from dali_pipes.adapters.lazy.compiler.batches import Room, images_of, kind_of, plan_batch
     from dali_pipes.adapters.lazy.compiler.reading import read
     from dali_pipes.adapters.lazy.found import WaitingParts
-    from dali_pipes.adapters.lazy.loader import LazyLoader, _Parcels
+    from dali_pipes.adapters.lazy.loader import LazyLoader
+    from dali_pipes.adapters.lazy.parcels import Parcels
     from dali_pipes.adapters.lazy.patching import patched
     from dali_pipes.adapters.lazy.state import sending
 
@@ -252,7 +253,7 @@ def cost_of_items(program, images, count=512):
 
     def make():
         loader._order.epoch, loader._order.delivered = 0, 0
-        made[:] = _Parcels(loader._inner, None, 0, 0)
+        made[:] = Parcels(loader._inner, None, 0, 0)
 
     def send():
         for each in made:

@@ -31,8 +31,8 @@ from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.compiler.reading import read
 from dali_pipes.adapters.lazy.compiler.row import _nearest_places
 from dali_pipes.adapters.lazy.found import WaitingParts
+from dali_pipes.adapters.lazy.parcels import Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patched
-from dali_pipes.adapters.lazy.program import Packed, Parcel, Told
 from dali_pipes.adapters.lazy.state import PROCESS, eager
 from dali_pipes.adapters.lazy.steps.step import NoPlace
 
