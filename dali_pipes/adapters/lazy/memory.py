@@ -11,6 +11,7 @@ import tarfile
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -32,6 +33,7 @@ _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
 _SCALARS = (str, bytes, int, float, complex, type(None))
 _ARRAYS = (torch.Tensor, np.ndarray)
 _CONTAINERS = (dict, list, set, deque)
+_NAMES_OF_TYPES = frozenset({"ndarray", "__class__"})
 _NOTHING = object()
 _OPAQUE = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 
@@ -45,6 +47,27 @@ def find_shared(**roots: Any) -> str | None:
         if module.startswith("multiprocessing.") and not module.endswith(".context"):
             return path
     return None
+
+
+def find_test_of_types(**roots: Any) -> str | None:
+    """A function of the program's that asks for the class of an array by `type(x) is np.ndarray`,
+    which the class of what stands for one is not; None: there is none that can be reached.
+    """
+    for value, _, _, _ in reach(roots):
+        if not isinstance(value, FunctionType) or not _tests_types(value.__code__):
+            continue
+        if not _is_of_a_library(sys.modules.get(value.__module__)):
+            code = value.__code__
+            return f"{value.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+    return None
+
+
+@lru_cache
+def _tests_types(code: CodeType) -> bool:
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    if "type" not in code.co_names or _NAMES_OF_TYPES.isdisjoint(code.co_names):
+        return any(map(_tests_types, inner))
+    return any(step.opname == "IS_OP" for step in dis.get_instructions(code))
 
 
 class Found(NamedTuple):

@@ -26,7 +26,7 @@ from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.file_errors import file_of, is_of_a_file
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
-from dali_pipes.adapters.lazy.memory import Memory, memory_of
+from dali_pipes.adapters.lazy.memory import Memory, find_test_of_types, memory_of
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.parcels import Before, Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patch_for_good
@@ -86,6 +86,9 @@ class LazyProgram(Dataset[Any]):
         self._before: Before | None = None
         self.key_of_collate: tuple[Any, ...] | None = None
         self._already_said: set[str] = set()
+        if test := find_test_of_types(**roots):
+            self._flags[0] = 1
+            self.say(f"{test} asks whether type(…) is a class, so {_GIVEN_UP[1][1]}")
 
     def __getstate__(self) -> dict[str, Any]:
         # a worker that does not inherit them finds them again in its own data set
