@@ -73,8 +73,10 @@ def explain(
         epoch: batches of one; None: it is not known.
     """
     told = account.told
+    # a picture that the program keeps is there in many batches
+    share = min(account.kept / max(told.opened, 1), 1)
     lines = [
-        f"{account.kept / told.opened:.0%} of {told.opened} pictures waited until their batch came"
+        f"{share:.0%} of {told.opened} pictures waited until their batch came"
         if told.opened
         else "no picture was opened that waits"
     ]
@@ -82,6 +84,8 @@ def explain(
     left = executor.left + told.left
     lines += [f"{count} were made as noted: {why}" for why, count in left.most_common()]
     lines += _describe_looks(account, epoch)
+    if program.why_arrays_are_true:
+        lines.append(f"no array waits: {program.why_arrays_are_true}")
     if program.is_late:
         lines.append("collate_fn runs in the training process, on finished pictures")
     lines += _describe_numbers(program, order)

@@ -11,6 +11,7 @@ import tarfile
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -34,6 +35,8 @@ _SCALARS = (str, bytes, int, float, complex, type(None))
 _ARRAYS = (torch.Tensor, np.ndarray)
 _CONTAINERS = (dict, list, set, deque)
 _NAMES_OF_TYPES = frozenset({"ndarray", "__class__"})
+# OpenCV's is cv2.error
+_CAUGHT = frozenset({"Exception", "BaseException", "TypeError", "ValueError", "error"})
 _NOTHING = object()
 _OPAQUE = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 
@@ -49,16 +52,21 @@ def find_shared(**roots: Any) -> str | None:
     return None
 
 
-def find_test_of_types(**roots: Any) -> str | None:
-    """A function of the program's that asks for the class of an array by `type(x) is np.ndarray`,
-    which the class of what stands for one is not; None: there is none that can be reached.
+def why_arrays_are_true(**roots: Any) -> str | None:
+    """Why no array may wait: a function of the program's that can be reached would do something
+    else with what stands for one, and nobody would see it. None: there is no such function.
     """
     for value, _, _, _ in reach(roots):
-        if not isinstance(value, FunctionType) or not _tests_types(value.__code__):
+        if not isinstance(value, FunctionType):
             continue
-        if not _is_of_a_library(sys.modules.get(value.__module__)):
-            code = value.__code__
-            return f"{value.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+        if _is_of_a_library(sys.modules.get(value.__module__)):
+            continue
+        code = value.__code__
+        name = f"{value.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+        if _tests_types(code):
+            return f"{name} asks whether type(…) is a class"
+        if _catches_all(code):
+            return f"{name} catches errors, also those of code in C that takes true arrays only"
     return None
 
 
@@ -68,6 +76,16 @@ def _tests_types(code: CodeType) -> bool:
     if "type" not in code.co_names or _NAMES_OF_TYPES.isdisjoint(code.co_names):
         return any(map(_tests_types, inner))
     return any(step.opname == "IS_OP" for step in dis.get_instructions(code))
+
+
+@lru_cache
+def _catches_all(code: CodeType) -> bool:
+    """Whether it catches an error of any kind, or the kinds that code in C raises."""
+    names = [step.opname for step in dis.get_instructions(code)]
+    is_bare = ("PUSH_EXC_INFO", "POP_TOP") in pairwise(names)
+    if is_bare or ("CHECK_EXC_MATCH" in names and not _CAUGHT.isdisjoint(code.co_names)):
+        return True
+    return any(_catches_all(each) for each in code.co_consts if isinstance(each, CodeType))
 
 
 class Found(NamedTuple):

@@ -26,7 +26,7 @@ from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.file_errors import file_of, is_of_a_file
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
-from dali_pipes.adapters.lazy.memory import Memory, find_test_of_types, memory_of
+from dali_pipes.adapters.lazy.memory import Memory, memory_of, why_arrays_are_true
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.parcels import Before, Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patch_for_good
@@ -62,6 +62,8 @@ class LazyProgram(Dataset[Any]):
     Attributes:
         told: what there is to say with the next parcel.
         places: which pictures a backend makes; None: there is none.
+        has_workers: whether they make batches ahead.
+        why_arrays_are_true: why no array waits; None: they may.
     """
 
     def __init__(self, loader: DataLoader[Any], seed: int | None, check: bool, substitutes: bool):
@@ -71,7 +73,8 @@ class LazyProgram(Dataset[Any]):
         self.seed, self.substitutes = seed, substitutes
         # of all workers: the place in `_GIVEN_UP`, and whether collating is left
         self._flags = torch.zeros(2, dtype=torch.uint8, device="cpu")
-        if loader.num_workers:
+        self.has_workers = loader.num_workers > 0
+        if self.has_workers:
             self._flags.share_memory_()  # type: ignore[no-untyped-call]
 
         self._stage = 0
@@ -86,9 +89,9 @@ class LazyProgram(Dataset[Any]):
         self._before: Before | None = None
         self.key_of_collate: tuple[Any, ...] | None = None
         self._already_said: set[str] = set()
-        if test := find_test_of_types(**roots):
+        self.why_arrays_are_true = why_arrays_are_true(**roots)
+        if self.why_arrays_are_true:
             self._flags[0] = 1
-            self.say(f"{test} asks whether type(…) is a class, so {_GIVEN_UP[1][1]}")
 
     def __getstate__(self) -> dict[str, Any]:
         # a worker that does not inherit them finds them again in its own data set
@@ -256,7 +259,9 @@ class LazyProgram(Dataset[Any]):
 
     def make_again(self, ask: Ask, before: Before | None) -> Any:
         """The same batch with true pictures, in the training process."""
-        with own_numbers(), eager():
+        # then the program has made nothing else since, and goes on from here
+        goes_on = self.seed is None and not self.has_workers
+        with own_numbers(not goes_on), eager():
             numbers = self.begin()
             now = Before(numbers.states(), self.before().kept)
             try:
@@ -268,7 +273,8 @@ class LazyProgram(Dataset[Any]):
                     numbers.seed(self.seed, "collate", ask.epoch, ask.first)
                 return self.collate_fn(samples if self.is_batched else samples[0])
             finally:
-                self.set_back(now)
+                if not goes_on:
+                    self.set_back(now)
 
     def _say_what_is_elsewhere(self, before: Before, numbers: Numbers) -> None:
         here = {each.path for each in numbers.own}
@@ -285,6 +291,13 @@ class LazyProgram(Dataset[Any]):
         """Notes that something has gone well with true pictures, which failed while they waited."""
         if is_of_a_file(error):  # it says nothing of waiting
             self.told.again += 1
+            if self.seed is None and self.has_workers and get_worker_info() is None:
+                self.say(
+                    "a file could not be decoded when its batch was made, so the program was asked "
+                    "for that batch once more; what it drew and kept then is not known in its "
+                    "worker, whose later samples are those of a program that met no bad file; "
+                    "with seed= each sample draws by its place"
+                )
             return
         if isinstance(error, NotTheSame):
             self.give_up_all()

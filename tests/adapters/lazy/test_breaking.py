@@ -1,7 +1,6 @@
 """What tries to make lazy pictures silently wrong: batches are equal, or it is said, or it is loud.
 
 Each trap runs without comparisons of samples, as if nobody looked, and in one later sample only.
-Those that only a comparison finds are found by it.
 """
 
 import pytest
@@ -37,10 +36,6 @@ LOUD = {
     "kept_and_an_error_while_pictures_wait_members_of_a_stream": "the same",
     "loader_with_an_iterator_of_its_own": "its class decides what a batch is",
 }
-# found by comparing the first samples only
-COMPARED = {
-    "buffers_in_an_except_that_takes_another_picture": "no buffer protocol before Python 3.12",
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,23 +56,14 @@ def test_trap(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(TRAPS.keys() - COMPARED.keys() - set(QUICK)))
+@pytest.mark.parametrize("name", sorted(TRAPS.keys() - set(QUICK)))
 def test_every_trap(name):
     check(name, check=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(COMPARED))
-def test_trap_that_a_comparison_finds(name):
-    assert judge(TRAPS[name], check=False).kind == "WRONG", "no comparison is needed any more"
-    assert check(name, check=True).kind == "said"
-
-
-@pytest.mark.slow
 @pytest.mark.few(30)
-@pytest.mark.parametrize(
-    "name", sorted(name for name, trap in TRAPS.items() if trap.item and name not in COMPARED)
-)
+@pytest.mark.parametrize("name", sorted(name for name, trap in TRAPS.items() if trap.item))
 def test_trap_in_a_later_sample(name):
     check(name, later=True)
 

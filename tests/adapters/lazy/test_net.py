@@ -239,9 +239,14 @@ def test_without_a_seed_other_samples_of_the_batch_stay(own_files, workers):
     garble(own_files[5])
     expected = batches_of(own())
     with LazyLoader(own(), check=False) as loader:
-        found = batches_of(loader)
-    # draws of the program's `except` come where they came, up to the end of the batch
+        found, heard = heard_of(loader)
+    # draws of the program's `except` come where they came: for a worker up to the end of the batch
     assert expected[1][0][1].tolist() == [4, 6, 6, 7]
+    if workers:
+        assert len(heard) == 1 and "not known in its worker" in heard[0]
+    else:
+        assert not heard
+        assert_equal(found, expected)
     assert_equal([each[0] for each in found[:2]], [each[0] for each in expected[:2]])
 
 
