@@ -54,6 +54,7 @@ def explain_on(console: Console, subject: Any) -> None:
         with own_numbers(True), from_torch(subject, seed=0) as lazy:
             for _ in itertools.islice(lazy, _BATCHES):
                 pass
+            say(console, f"Its first {_BATCHES} batches, made by from_torch(loader, seed=0):")
             say(console, lazy.explain())
     elif callable(subject):
         _explain_transform(console, subject)
