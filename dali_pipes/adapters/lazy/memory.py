@@ -36,7 +36,12 @@ _ARRAYS = (torch.Tensor, np.ndarray)
 _CONTAINERS = (dict, list, set, deque)
 _NAMES_OF_TYPES = frozenset({"ndarray", "__class__"})
 # OpenCV's is cv2.error
-_CAUGHT = frozenset({"Exception", "BaseException", "TypeError", "ValueError", "error"})
+_CAUGHT = frozenset(
+    {
+        *("Exception", "BaseException", "TypeError", "ValueError", "error"),
+        *("AttributeError", "RuntimeError"),
+    }
+)
 _NOTHING = object()
 _OPAQUE = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 
@@ -83,7 +88,8 @@ def _catches_all(code: CodeType) -> bool:
     """Whether it catches an error of any kind, or the kinds that code in C raises."""
     names = [step.opname for step in dis.get_instructions(code)]
     is_bare = ("PUSH_EXC_INFO", "POP_TOP") in pairwise(names)
-    if is_bare or ("CHECK_EXC_MATCH" in names and not _CAUGHT.isdisjoint(code.co_names)):
+    chooses = "CHECK_EXC_MATCH" in names or "suppress" in code.co_names
+    if is_bare or (chooses and not _CAUGHT.isdisjoint(code.co_names)):
         return True
     return any(_catches_all(each) for each in code.co_consts if isinstance(each, CodeType))
 

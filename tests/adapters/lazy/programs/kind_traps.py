@@ -1,6 +1,7 @@
 """What a thing says it is, and programs that decide by it."""
 
 import collections.abc
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -13,6 +14,7 @@ import struct
 import sys
 import zlib
 
+import cv2
 import numpy as np
 import torch
 import torchvision.transforms.functional as F
@@ -251,6 +253,45 @@ def c_code_by_its_name_in_an_except(path, other):
     try:
         return blur_by_name(array(path), (3, 3))
     except Exception:
+        return array(other)
+
+
+# which keeps the function that it was made of
+_BLUR = functools.partial(cv2.medianBlur, ksize=3)
+
+
+@trap
+def c_code_in_a_partial_in_an_except(path, other):
+    try:
+        return _BLUR(array(path))
+    except Exception:
+        return array(other)
+
+
+@trap
+def c_code_in_a_partial_in_a_suppress(path, other):
+    made = array(other)
+    with contextlib.suppress(TypeError, cv2.error):
+        made = _BLUR(array(path))
+    return made
+
+
+@trap
+def c_code_in_a_partial_in_a_bare_except_of_a_function(path, other):
+    def blurred():
+        try:
+            return _BLUR(array(path))
+        except:  # noqa: E722
+            return array(other)
+
+    return blurred()
+
+
+@trap
+def c_code_in_a_partial_in_an_except_of_attributes(path, other):
+    try:
+        return _BLUR(array(path)).copy()
+    except (AttributeError, RuntimeError, cv2.error):
         return array(other)
 
 
