@@ -114,7 +114,7 @@ class Parcels(Iterator[Parcel]):
         self._is_here, self._seed = not inner.num_workers, seed
         self._left_to_skip, self._inner = skipped, inner
         if self._is_here:  # whatever else this process has looked at
-            PROCESS.forget_counts()
+            PROCESS.forget()
         with self._as_program(seed is not None):
             if seed is not None:
                 seed_shared(seed, "workers", epoch)

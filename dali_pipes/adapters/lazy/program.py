@@ -31,6 +31,7 @@ from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.parcels import Before, Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patch_for_good
 from dali_pipes.adapters.lazy.random_numbers import Numbers, own_numbers
+from dali_pipes.adapters.lazy.recipes import decode_dropped
 from dali_pipes.adapters.lazy.state import PROCESS, eager
 
 Call = Callable[[Callable[[], Any], list[Any]], Any]
@@ -146,6 +147,7 @@ class LazyProgram(Dataset[Any]):
         made = None
         try:
             made = make()
+            decode_dropped()
             error = PROCESS.failed
         except Exception as raised:
             error = PROCESS.failed or raised
@@ -413,7 +415,7 @@ class LazyProgram(Dataset[Any]):
         told.opened = PROCESS.opened
         told.seen.update(PROCESS.seen)
         told.seconds = dict(PROCESS.seconds)
-        PROCESS.forget_counts()
+        PROCESS.forget()
         told.compared, self.checks.count = self.checks.count, 0
         told.compared_seconds, self.checks.seconds = self.checks.seconds, 0.0
         if self.places:

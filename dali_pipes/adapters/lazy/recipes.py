@@ -6,6 +6,7 @@ the very functions that were noted, with the numbers that the program gave them.
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,23 +66,28 @@ class Source(NamedTuple):
         Args:
             path: what it was opened by; of anything but a path its bytes are kept.
         """
-        PROCESS.opened += 1
         found = os.fstat(descriptor)
         is_path = type(path) is str or isinstance(path, (bytes, os.PathLike))
         is_file = is_path and stat.S_ISREG(found.st_mode)
         # one without a name has been removed since it was opened, or another one put in its place
         if not is_file or not found.st_nlink or _is_young(found.st_mtime):
             data = os.pread(descriptor, found.st_size, 0)
-            return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]), coding)
+            return cls.of_bytes(opener, data, *options, coding=coding)
         is_whole = _is_end(os.pread(descriptor, _TAIL, max(found.st_size - _TAIL, 0)))
         name = path if type(path) is str else os.fsdecode(path)
         absolute = name if name.startswith("/") else os.path.abspath(name)
-        return cls(opener, options, absolute, None, _stamp(found), is_whole, coding)
+        made = cls(opener, options, absolute, None, _stamp(found), is_whole, coding)
+        return made._opened()
 
     @classmethod
     def of_bytes(cls, opener: str, data: bytes, *options: Any, coding: str = "") -> "Source":
+        made = cls(opener, options, None, data, None, _is_end(data[-_TAIL:]), coding)
+        return made._opened()
+
+    def _opened(self) -> "Source":
         PROCESS.opened += 1
-        return cls(opener, options, None, data, None, _is_end(data[-_TAIL:]), coding)
+        PROCESS.undecoded[id(self)] = self
+        return self
 
     @property
     def size(self) -> int:
@@ -95,6 +101,7 @@ class Source(NamedTuple):
             Changed: the file is another one by now.
             OSError: it is gone, or cannot be decoded.
         """
+        PROCESS.undecoded.pop(id(self), None)
         self.check()
         return OPENERS[self.opener](
             self.path if self.data is None else BytesIO(self.data), *self.options
@@ -105,6 +112,24 @@ class Source(NamedTuple):
             raise Changed(f"{self.path} has changed since the program opened it")
 
 
+def decode_dropped() -> None:
+    """Decodes what the program has opened and dropped without a look at its pixels, since its own
+    decoder would have told it of a broken file. An error is in `PROCESS.failed` then.
+    """
+    for source, references in _references(PROCESS.undecoded):
+        if references == _ALONE:
+            with eager():
+                try:
+                    source.open()
+                except Exception as error:
+                    PROCESS.failed = error
+
+
+def _references(values: dict[int, Any]) -> list[tuple[Any, int]]:
+    return [(each, sys.getrefcount(each)) for each in values.values()]
+
+
+_ALONE = _references({0: object()})[0][1]  # of what nobody else has
 _TAIL = 12  # bytes: the last chunk of a PNG
 
 

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import PIL.Image
 import torch
@@ -55,6 +55,7 @@ class _Process:
         seconds: the seconds of CPU that it took.
         look: where it looked last.
         opened: how many pictures were opened that wait.
+        undecoded: encoded pictures of this batch that were opened and not decoded yet, by `id`.
     """
 
     waits: bool = False
@@ -64,10 +65,12 @@ class _Process:
     seconds: dict[Look, float] = field(default_factory=lambda: defaultdict(float))
     look: Look | None = None
     opened: int = 0
+    undecoded: dict[int, Any] = field(default_factory=dict)
 
-    def forget_counts(self) -> None:
+    def forget(self) -> None:
         """Counts anew what is opened and looked at."""
         self.opened = 0
+        self.undecoded.clear()
         self.seen.clear()
         self.seconds.clear()
 
@@ -104,12 +107,14 @@ def waits(kind: str) -> bool:
 
 @contextmanager
 def waiting(on: bool) -> Iterator[None]:
-    """In it pictures wait in this thread, or do not."""
-    before, STATE.waits = STATE.waits, on
+    """In it pictures wait in this thread, or do not. What one loader gives up in it is off for no
+    other one.
+    """
+    before, STATE.waits, off = STATE.waits, on, PROCESS.off
     try:
         yield
     finally:
-        STATE.waits = before
+        STATE.waits, PROCESS.off = before, off
 
 
 def eager() -> AbstractContextManager[None]:

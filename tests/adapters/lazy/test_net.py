@@ -24,6 +24,7 @@ from torchvision.transforms import functional as F
 
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.loader import LazyLoader
+from dali_pipes.adapters.lazy.state import PROCESS
 from dali_pipes.adapters.lazy.tensors import lazy_of
 
 CPU = dp.DaliConfig(device="cpu", num_threads=1)
@@ -199,6 +200,7 @@ def test_kinds_are_given_up_for_one_loader_only(files):
         assert heard
         assert len(list(other)) == 5
         assert other.waited == 20
+    assert not PROCESS.off
 
 
 # Files

@@ -460,6 +460,41 @@ def limit_of_pixels_that_workers_lift():
     return pairs(lambda path, other: tensor(path), batch_size=3, num_workers=1, worker_init_fn=lift)
 
 
+def _flipped(path):
+    """A PNG whose pixels have a wrong checksum."""
+    file = fresh(".png")
+    with Image.open(path) as picture:
+        picture.convert("RGB").save(file)
+    data = bytearray(file.read_bytes())
+    data[data.index(b"IDAT") + 20] ^= 255
+    file.write_bytes(data)
+    return str(aged(file))
+
+
+@trap
+def broken_inside_and_only_tried(path, other):
+    """A picture that is loaded to see whether it can be, and dropped."""
+    try:
+        Image.open(_flipped(path)).load()
+        is_good = True
+    except OSError:
+        is_good = False
+    return F.to_tensor(small(other)), is_good
+
+
+@trap
+def broken_inside_and_only_measured(path, other):
+    try:
+        size = Image.open(_flipped(path)).convert("RGB").size
+    except (OSError, SyntaxError):
+        size = 0, 0
+    try:
+        shape = read_image(_flipped(path)).shape
+    except RuntimeError:
+        shape = ()
+    return F.to_tensor(small(other)), size, shape, cv2.imread(_flipped(path)) is None
+
+
 @trap(collate_fn=list)
 def broken_files_of_cv2_and_torchvision(path, other):
     a, b = cv2.imread(broken(path)), cv2.imread(broken(path, 0.0001))
