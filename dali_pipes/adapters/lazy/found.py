@@ -13,6 +13,7 @@ import PIL.Image
 import torch
 
 from dali_pipes.adapters.lazy.cells import Waiting
+from dali_pipes.adapters.lazy.memory import attributes_of
 from dali_pipes.adapters.lazy.pictures import finish, is_lazy
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.tensors import lazy_of
@@ -85,18 +86,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return itertools.chain(value, value.values())
     if isinstance(value, np.ndarray):
         return value.flat
-    return value if isinstance(value, _CONTAINERS) else _attributes(value).values()
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """What an object has, by name, also in slots."""
-    names = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(value, name) and name not in ("__dict__", "__weakref__"):
-                names[name] = getattr(value, name)
-    return names
+    return value if isinstance(value, _CONTAINERS) else attributes_of(value).values()
 
 
 def true_pictures(samples: Any) -> Any:
@@ -180,7 +170,7 @@ class _Replaced:
                 new.flat[at] = of(value.flat[at], depth + 1)
         else:
             made[id(value)] = new = value
-            for name, each in _attributes(value).items():
+            for name, each in attributes_of(value).items():
                 if (part := of(each, depth + _OF_AN_OBJECT)) is not each:
                     object.__setattr__(value, name, part)  # also of frozen ones
         return new

@@ -1,23 +1,28 @@
 """What a program keeps from sample to sample: its objects, and what is in them."""
 
 import copy
+import ctypes
 import dis
 import io
 import pickle
 import queue
 import random
+import re
 import sys
 import tarfile
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import pairwise
+from multiprocessing.sharedctypes import SynchronizedBase
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CellType,
     CodeType,
     FunctionType,
+    MemberDescriptorType,
     MethodType,
     ModuleType,
 )
@@ -29,10 +34,13 @@ import torch
 from torch.utils.data import Dataset
 
 _MOST_NODES, _DEEPEST, _LONGEST = 5000, 8, 64  # of what is searched; longer lists hold data
-_MOST_COPIED = 1000  # entries of a container, and numbers of an array
+# entries of a container, and numbers of an array, that are copied before each batch: 1 µs for 1000.
+# Of longer ones those whose entries the program's code may set
+_MOST_COPIED, _MOST_CHANGING = 1000, 100_000
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
 _SCALARS = (str, bytes, int, float, complex, type(None))
 _ARRAYS = (torch.Tensor, np.ndarray)
+_BUFFERS = (bytearray, array)
 _CONTAINERS = (dict, list, set, deque)
 _NAMES_OF_TYPES = frozenset({"ndarray", "__class__"})
 # OpenCV's is cv2.error
@@ -40,6 +48,15 @@ _CAUGHT = frozenset(
     {
         *("Exception", "BaseException", "TypeError", "ValueError", "error"),
         *("AttributeError", "RuntimeError"),
+    }
+)
+# by which code changes what is in a container
+_SETS_ENTRIES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR"})
+_CHANGES = frozenset(
+    {
+        *("add", "add_", "append", "appendleft", "clear", "copy_", "discard", "extend", "fill"),
+        *("fill_", "insert", "move_to_end", "pop", "popitem", "popleft", "put", "remove"),
+        *("reverse", "rotate", "setdefault", "sort", "subtract", "update"),
     }
 )
 _NOTHING = object()
@@ -50,11 +67,7 @@ def find_shared(**roots: Any) -> str | None:
     """The path to an object that other processes use as well, such as a queue; None: there is none
     that can be reached from these.
     """
-    for value, path, _, _ in reach(roots):
-        module = type(value).__module__
-        if module.startswith("multiprocessing.") and not module.endswith(".context"):
-            return path
-    return None
+    return next((found.path for found in _shared(roots)), None)
 
 
 def why_arrays_are_true(**roots: Any) -> str | None:
@@ -135,6 +148,13 @@ def reach(roots: dict[str, Any]) -> Iterator[Found]:
             )
 
 
+def _shared(roots: dict[str, Any]) -> Iterator[Found]:
+    for found in reach(roots):
+        module = type(found.value).__module__
+        if module.startswith("multiprocessing.") and not module.endswith(".context"):
+            yield found
+
+
 def _class_of(value: Any) -> Any:
     return value if isinstance(value, (type, FunctionType)) else type(value)
 
@@ -159,8 +179,22 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, property):
         yield "", value.fget
     elif not isinstance(value, (ModuleType, BuiltinFunctionType)):
-        yield from ((f".{name}", each) for name, each in getattr(value, "__dict__", {}).items())
+        yield from ((f".{name}", each) for name, each in attributes_of(value).items())
         yield from ((f".{kind.__name__}", kind) for kind in type(value).__mro__)
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """What an object has, by name, also in slots."""
+    kind: Any = type(value)
+    slots = {name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)}
+    return getattr(value, "__dict__", {}) | slots
+
+
+@lru_cache
+def _slots_of(kind: type) -> tuple[str, ...]:
+    slots = [vars(each).get("__slots__", ()) for each in kind.__mro__]
+    names = [name for each in slots for name in ((each,) if isinstance(each, str) else each)]
+    return tuple([name for name in names if name not in ("__dict__", "__weakref__")])
 
 
 def _names_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -177,9 +211,9 @@ def _names_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
             for inner in function.__code__.co_names:
                 yield f":{name}.{inner}", getattr(value, inner, None)
 
-    for cell in function.__closure__ or ():
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield "", cell.cell_contents
+            yield f":{name}", cell.cell_contents
         except ValueError:  # it has no value yet
             continue
     yield "", function.__defaults__
@@ -225,19 +259,43 @@ class Memory:
         self._roots = roots
         self._spaces: dict[str, _Space] = {}
         self._things: dict[str, Any] = {}
+        changing = set[str]()  # names in functions that change entries of something
         for value, path, is_own, _ in reach(roots):
             if isinstance(value, FunctionType):
+                changing.update(_names_of_changing(value.__code__))
                 for name, holder in _variables_set_by(value):
                     self._spaces[f"{path}:{value.__qualname__}:{name}"] = _Space(holder, name)
-            elif isinstance(value, (*_CONTAINERS, *_ARRAYS, io.IOBase)):
+            elif isinstance(value, (*_CONTAINERS, *_BUFFERS, *_ARRAYS, io.IOBase)):
                 if is_own and not _is_one_way(value):
                     self._things[path] = value
+            elif _is_number(value):
+                self._things[path] = value
             elif not _is_of_a_library(sys.modules.get(_class_of(value).__module__)):
                 self._spaces[path] = _Space(value)
+        self._most = {
+            path: _MOST_CHANGING if changing.intersection(_WORDS.findall(path)) else _MOST_COPIED
+            for path in self._things
+        }
+
+    @property
+    def what_may_have_changed(self) -> list[str]:
+        """The paths to what `restore` knows nothing of: what the program may change and is too long
+        to be copied, and what other processes use as well.
+        """
+        shared = [found.path for found in _shared(self._roots) if not _is_number(found.value)]
+        return shared + [
+            path
+            for path, thing in self._things.items()
+            if self._most[path] == _MOST_CHANGING
+            and isinstance(thing, (*_CONTAINERS, *_BUFFERS, *_ARRAYS))
+            and type(_contents_of(thing, _MOST_CHANGING)) is int
+        ]
 
     def read(self) -> Kept:
         names = {path: space.read() for path, space in self._spaces.items()}
-        return Kept(names, {path: _contents_of(each) for path, each in self._things.items()})
+        most = self._most
+        things = self._things.items()
+        return Kept(names, {path: _contents_of(each, most[path]) for path, each in things})
 
     def restore(self, kept: Kept, *roots: str) -> None:
         """Sets all back.
@@ -249,18 +307,19 @@ class Memory:
             RuntimeError: something there cannot be set back.
         """
         for path, contents in (kept.contents or {}).items():
-            if not _set_contents(self._things[path], contents):
+            if not _set_contents(self._things[path], contents, self._most[path]):
                 raise _cannot_be_set_back(path)
         for path, before in kept.names.items():
             if path not in self._spaces:
                 raise _cannot_be_set_back(path)
             space = self._spaces[path]
             now = space.read()
-            for name, value in now.items():
-                if name not in before and kept.contents is not None:  # else it is not known
+            for name in now.keys() | before.keys():
+                if name in before:
+                    if before[name] is not now.get(name, _NOTHING):
+                        space.set(name, before[name])
+                elif kept.contents is not None:  # else it is not known
                     space.forget(name)
-                elif before.get(name, value) is not value:
-                    space.set(name, before[name])
         for found in reach({name: self._roots[name] for name in roots}):
             if found.is_own and _is_one_way(found.value):
                 raise _cannot_be_set_back(found.path)
@@ -293,8 +352,8 @@ class _Space:
         elif self._only is not None:
             names = {self._only: self._holder.get(self._only, _NOTHING)}
         else:
-            names = getattr(self._holder, "__dict__", {})
-        data = (*_SCALARS, tuple, *_CONTAINERS, *_ARRAYS, np.generic, PIL.Image.Image)
+            names = attributes_of(self._holder)
+        data = (*_SCALARS, tuple, *_CONTAINERS, *_BUFFERS, *_ARRAYS, np.generic, PIL.Image.Image)
         return {
             name: each
             for name, each in names.items()
@@ -302,20 +361,28 @@ class _Space:
         }
 
     def set(self, name: str, value: Any) -> None:
-        if isinstance(self._holder, (type, CellType)):
+        if (own := self._dict) is None or _is_slot(self._holder, name):
             setattr(self._holder, name, value)
         else:
-            self._dict[name] = value
+            own[name] = value
 
     def forget(self, name: str) -> None:
-        if isinstance(self._holder, (type, CellType)):
+        if (own := self._dict) is None or _is_slot(self._holder, name):
             delattr(self._holder, name)
         else:
-            del self._dict[name]
+            del own[name]
 
     @property
-    def _dict(self) -> dict[str, Any]:
-        return self._holder if self._only is not None else vars(self._holder)
+    def _dict(self) -> dict[str, Any] | None:
+        """Where its names are, if they can be set there."""
+        if self._only is not None:
+            return self._holder
+        is_plain = not isinstance(self._holder, (type, CellType))
+        return getattr(self._holder, "__dict__", None) if is_plain else None
+
+
+def _is_slot(holder: Any, name: str) -> bool:
+    return isinstance(getattr(type(holder), name, None), MemberDescriptorType)
 
 
 def _variables_set_by(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -337,6 +404,11 @@ def _sets(code: CodeType) -> frozenset[tuple[str, str]]:
     )
 
 
+def _is_number(value: Any) -> bool:
+    """Whether it is a number, or an array of them, that processes share."""
+    return isinstance(value, (SynchronizedBase, ctypes.Array, ctypes._SimpleCData))
+
+
 def _is_one_way(value: Any) -> bool:
     """Whether it gives one thing after the other, and cannot be set back."""
     if isinstance(value, io.IOBase):
@@ -346,29 +418,46 @@ def _is_one_way(value: Any) -> bool:
     return hasattr(type(value), "__next__") or isinstance(value, (queue.Queue, queue.SimpleQueue))
 
 
-def _contents_of(thing: Any) -> Any:
-    """What is in a container, an array or a file that may change; of big ones a number that tells
-    whether they have.
+_WORDS = re.compile(r"\w+")
+
+
+@lru_cache
+def _names_of_changing(code: CodeType) -> frozenset[str]:
+    """The names in code that changes entries of something; empty: it changes none."""
+    steps = {step.opname for step in dis.get_instructions(code)}
+    changes = not (_SETS_ENTRIES.isdisjoint(steps) and _CHANGES.isdisjoint(code.co_names))
+    names = {*code.co_names, *code.co_freevars} if changes else set[str]()
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return frozenset(names.union(*map(_names_of_changing, inner)))
+
+
+def _contents_of(thing: Any, most: int) -> Any:
+    """What is in a container, an array or a file that may change; of one that is longer than `most`
+    a number, which may tell whether it has.
     """
     if isinstance(thing, io.IOBase):
         try:
             return thing.tell()
         except (OSError, ValueError):  # a text of which some lines were taken, or a closed file
             return None
+    if _is_number(thing):
+        return bytes(thing.get_obj() if isinstance(thing, SynchronizedBase) else thing)
     if isinstance(thing, torch.Tensor):
-        if "_lazy" in vars(thing) or thing.numel() > _MOST_COPIED:
+        if "_lazy" in vars(thing) or thing.numel() > most:
             return 0 if thing.is_inference() else thing._version
         return thing.detach().clone()
     if isinstance(thing, np.ndarray):
-        return thing.copy() if type(thing) is np.ndarray and thing.size <= _MOST_COPIED else 0
-    return copy.copy(thing) if len(thing) <= _MOST_COPIED else len(thing)
+        return thing.copy() if type(thing) is np.ndarray and thing.size <= most else 0
+    return copy.copy(thing) if len(thing) <= most else len(thing)
 
 
-def _set_contents(thing: Any, before: Any) -> bool:
+def _set_contents(thing: Any, before: Any, most: int) -> bool:
     """Sets it back; False: that is impossible."""
-    now = _contents_of(thing)
+    now = _contents_of(thing, most)
     if isinstance(thing, io.IOBase) and before is not None and now is not None:
         thing.seek(before)
+    elif _is_number(thing):  # another process may have changed it, too
+        return bool(now == before)
     elif isinstance(before, int) or isinstance(now, int) or before is None:
         return type(now) is type(before) and now == before
     elif isinstance(thing, torch.Tensor):
@@ -377,6 +466,8 @@ def _set_contents(thing: Any, before: Any) -> bool:
     elif isinstance(thing, np.ndarray):
         if thing.flags.writeable:
             thing[...] = before
+    elif isinstance(thing, _BUFFERS):
+        thing[:] = before
     elif _ids(now) != _ids(before):
         thing.clear()
         getattr(thing, "update" if isinstance(thing, (dict, set)) else "extend")(before)

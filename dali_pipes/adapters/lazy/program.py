@@ -139,6 +139,11 @@ class LazyProgram(Dataset[Any]):
             self.memory.restore(before.kept, *roots)
         except RuntimeError as impossible:
             raise impossible from error
+        for path in self.memory.what_may_have_changed:
+            self.say(
+                f"a batch was made twice, and {path} stays as both have left it: it is shared with "
+                "other processes, or too long to be copied"
+            )
 
     def attempt(self, make: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         """What a function makes while pictures wait, and the error for which it has to be made

@@ -34,6 +34,8 @@ LOUD = {
     "kept_and_an_error_while_pictures_wait_numbers_of_a_queue": "the same",
     "kept_and_an_error_while_pictures_wait_rows_of_a_table": "the same",
     "kept_and_an_error_while_pictures_wait_members_of_a_stream": "the same",
+    "kept_and_an_error_while_pictures_wait_shared_count": "other processes may have counted, too",
+    "kept_and_an_error_while_pictures_wait_shared_count_without_a_lock": "the same",
     "loader_with_an_iterator_of_its_own": "its class decides what a batch is",
 }
 

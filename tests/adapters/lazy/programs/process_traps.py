@@ -4,6 +4,7 @@ import asyncio
 import collections
 import contextvars
 import copy
+import io
 import itertools
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ import subprocess
 import tarfile
 import tempfile
 import threading
+from array import array as array_of_numbers
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -447,6 +449,54 @@ def _containers(data, at):
     return sum(data.last), len(data.seen), dict(data.places), data.table.sum(), len(data.grown)
 
 
+def _big_containers(data, at):
+    if not hasattr(data, "counts"):
+        data.counts = dict.fromkeys(range(2000), 0), [0] * 2000, np.zeros(2000)
+        data.bytes, data.numbers = bytearray(2000), array_of_numbers("q", [0] * 2000)
+        data.order = collections.OrderedDict.fromkeys(range(3000))
+    for each in (*data.counts, data.bytes, data.numbers):
+        each[at % 2] += 1
+    data.order.move_to_end(min(at, 5))
+    sums = [each[0] + each[1] for each in (*data.counts, data.bytes, data.numbers)]
+    return sums, list(data.order)[-1], next(iter(data.order))
+
+
+def _small_buffers(data, at):
+    if not hasattr(data, "bytes"):
+        data.bytes, data.numbers = bytearray(b"\0"), array_of_numbers("q", [0])
+        data.words, data.text = collections.Counter(), io.StringIO("\n".join("abcdefgh"))
+    data.bytes[0] += 1
+    data.numbers.append(at)
+    data.words["seen"] += 1
+    return data.bytes[0], len(data.numbers), data.words["seen"], ord(data.text.readline()[0])
+
+
+class _Slots:
+    __slots__ = ("count", "places")
+
+    def __init__(self):
+        self.count, self.places = 0, []
+
+
+def _slots(data, at):
+    data.tally = getattr(data, "tally", None) or _Slots()
+    data.tally.count += 1
+    data.tally.places.append(at)
+    return data.tally.count, len(data.tally.places)
+
+
+def _shared_count(data, at):
+    data.shared = getattr(data, "shared", None) or multiprocessing.Value("i", 0)
+    data.shared.value += 1
+    return data.shared.value
+
+
+def _shared_count_without_a_lock(data, at):
+    data.shared = getattr(data, "shared", None) or multiprocessing.Array("i", 3, lock=False)
+    data.shared[1] += 1
+    return data.shared[1]
+
+
 _asked = 0
 
 
@@ -483,7 +533,10 @@ def _register(keep, size=2):
     loader_trap(make)
 
 
-for _keep in (_containers, _variables, _sample_before, _lines_of_a_file):
+for _keep in (
+    *(_containers, _big_containers, _small_buffers, _slots),
+    *(_variables, _sample_before, _lines_of_a_file),
+):
     _register(_keep)
 _register(_iterator_of_the_first_batch, 6)
 
@@ -515,7 +568,10 @@ def _members_of_a_stream(data, at):
     return data.tar.next().name
 
 
-for _keep in (_numbers_of_a_queue, _rows_of_a_table, _members_of_a_stream):
+for _keep in (
+    *(_numbers_of_a_queue, _rows_of_a_table, _members_of_a_stream),
+    *(_shared_count, _shared_count_without_a_lock),
+):
     _register(_keep)
 
 
