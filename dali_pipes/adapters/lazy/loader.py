@@ -210,7 +210,8 @@ class LazyLoader(RefusesAttributes):
         """
         self._refuse_use()
         epoch, samples, _ = self._position if self._chosen is None else self._next_position()
-        return make_state(epoch, samples, self._seed, self.batch_size, self._facts)
+        count = self._order.count_at(epoch, samples) if self._order is not None else {}
+        return make_state(epoch, samples, self._seed, self.batch_size, self._facts, count)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state_dict` was called, with any number of workers and any backend, and of
@@ -223,6 +224,8 @@ class LazyLoader(RefusesAttributes):
         epoch, samples = read_state(state, self._seed, self.batch_size, self._facts)
         if running := self._running and self._running():
             running.end("a state was loaded")
+        if self._order is not None:
+            self._order.go_on_from(state.get("sampler", {}))
         self._position, self._chosen = LazyPosition(epoch, samples, False), None
         self._seen_epoch = self._epoch_of_sampler
 

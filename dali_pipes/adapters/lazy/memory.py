@@ -240,11 +240,16 @@ class Kept(NamedTuple):
     contents: dict[str, Any] | None
 
     def __reduce__(self) -> Any:
+        return Kept, (self.numbers, None)
+
+    @property
+    def numbers(self) -> dict[str, dict[str, Any]]:
+        """The names that are numbers."""
         names = {
             path: {name: each for name, each in own.items() if type(each) in (int, float)}
             for path, own in self.names.items()
         }
-        return Kept, ({path: own for path, own in names.items() if own}, None)
+        return {path: own for path, own in names.items() if own}
 
 
 class Memory:

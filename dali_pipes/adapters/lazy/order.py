@@ -27,6 +27,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from dali_pipes.adapters.lazy.memory import Kept, Memory
 from dali_pipes.adapters.lazy.random_numbers import Numbers, own_numbers, seed_of
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.ranks import choose_rank
@@ -103,6 +104,9 @@ class SampleOrder:
         self._ahead: deque[Any] = deque()
         self._runs: Iterator[Any] = iter(())
         self._states: Any = None  # of all generators, where the sampler was left
+        # what it counts by itself, such as epochs, and had counted before the epoch that runs
+        self._memory = None if self.is_known else Memory(sampler=self._own)
+        self._before: tuple[int, Kept] | None = None
 
     def _choose_rank(self, rank: Rank | None) -> tuple[bool, Rank]:
         """Whether the sampler itself gives a part of the order only, and which."""
@@ -180,7 +184,39 @@ class SampleOrder:
             raise AttributeError(name)
         return getattr(self._own, name)
 
+    def count_at(self, epoch: int, samples: int) -> dict[str, dict[str, Any]]:
+        """What the program's own sampler had counted before it gave the order of this epoch, such
+        as a number of epochs: a resume begins with it.
+        """
+        if self._memory is None:
+            return {}
+        if self._before and self._before[0] == epoch:
+            return self._before[1].numbers
+        if not samples:
+            self.run_ahead()  # to the end of an epoch, where it may count as well
+        return self._memory.read().numbers
+
+    def go_on_from(self, count: dict[str, dict[str, Any]]) -> None:
+        """
+        Args:
+            count: as of `count_at`.
+
+        Raises:
+            ConfigError: it is another sampler's.
+        """
+        if self._memory is None:
+            return
+        try:
+            self._memory.restore(Kept(count, None))
+        except RuntimeError:
+            raise ConfigError(
+                f"the state counts {', '.join(count)}, which {self.name} has not; resume with the "
+                "sampler that the state was made with"
+            ) from None
+
     def __iter__(self) -> Iterator[Ask]:
+        if self._memory is not None:
+            self._before = self.epoch, self._memory.read()
         is_own_part = self.has_part or self.rank == Rank()
         if self.seed is None and (is_own_part or type(self.inner) is DistributedSampler):
             return self._as_ever(iter(self._own), self.epoch)

@@ -30,7 +30,7 @@ from dali_pipes.adapters.lazy.memory import Memory, memory_of, why_arrays_are_tr
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.parcels import Before, Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patch_for_good
-from dali_pipes.adapters.lazy.random_numbers import Numbers, own_numbers
+from dali_pipes.adapters.lazy.random_numbers import Numbers, find_generators, own_numbers
 from dali_pipes.adapters.lazy.recipes import decode_dropped
 from dali_pipes.adapters.lazy.state import PROCESS, eager
 
@@ -84,6 +84,7 @@ class LazyProgram(Dataset[Any]):
         self.numbers: Numbers | None = None
         self.memory: Memory | None = None
         self._batches = 0
+        self._kept_first: dict[str, dict[str, Any]] | None = None
         self.places: NotePlaces | None = None
         # of the batch that is being made
         self._ask: Ask | None = None
@@ -164,8 +165,35 @@ class LazyProgram(Dataset[Any]):
         self._batches += 1
         if self._batches in (2, 10):
             self.memory = None
-            if self.seed is None:  # else what is seeded would depend on the worker
+            if self.seed is None:
                 self.numbers = None
+        if self.seed is not None and self._batches <= 2:
+            self._say_what_no_seed_decides()
+
+    def _say_what_no_seed_decides(self) -> None:
+        """Says what decides samples beside the seed, as seen from the first batch to the second:
+        how much a worker has done before depends on the workers, and on a resume.
+        """
+        numbers, kept = self.begin(), self.before().kept.numbers
+        if self._kept_first is None:
+            self._kept_first = kept
+            return
+        # these are not seeded: from which batch on would depend on the worker
+        generators = find_generators(dataset=self.dataset, collate_fn=self.collate_fn)
+        known = {id(each.generator) for each in numbers.own}
+        for each in generators:
+            if id(each.generator) not in known and not each.is_of_albumentations:
+                self.say(
+                    f"{each.path} was made with the first samples, so seed= does not seed it; make "
+                    "it in __init__, for equal samples with other workers and after a resume"
+                )
+        for path, own in kept.items():
+            for name, number in own.items():
+                if self._kept_first.get(path, {}).get(name) != number:
+                    self.say(
+                        f"{path}.{name} has changed with the first samples; samples that depend on "
+                        "it are others with other workers and after a resume"
+                    )
 
     # samples
 

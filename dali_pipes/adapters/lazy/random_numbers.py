@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 from dali_pipes.adapters.lazy.memory import reach
 
@@ -72,13 +73,17 @@ def seed_of(*key: Any) -> int:
 
 
 def seed_shared(*key: Any) -> None:
-    """Seeds the shared generators, and those of albumentations, by a key."""
+    """Seeds the shared generators, and those of albumentations, by a key; in a worker it is what
+    `get_worker_info().seed` gives, too.
+    """
     seed = seed_of(*key)
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
     # torch.manual_seed would seed the generators of all GPUs, too
     torch.default_generator.manual_seed(seed)
     _seed_albumentations(seed)
+    if worker := get_worker_info():  # a program may draw from its seed
+        vars(worker)["seed"] = seed
 
 
 class FoundGenerator(NamedTuple):

@@ -11,13 +11,19 @@ from dali_pipes.plan.philox import LARGEST_EPOCH
 
 
 def make_state(
-    epoch: int, samples: int, seed: int | None, batch_size: int | None, facts: dict[str, Any]
+    epoch: int,
+    samples: int,
+    seed: int | None,
+    batch_size: int | None,
+    facts: dict[str, Any],
+    count: dict[str, Any],
 ) -> dict[str, Any]:
     """The state of a loader whose next batch is in this epoch, after so many samples of all ranks.
 
     Args:
         batch_size: samples of a batch of one rank; None: it is not known.
         facts: what decides the order, as of `facts_of`.
+        count: what the program's own sampler counts, as of `SampleOrder.count_at`.
 
     Raises:
         ConfigError: without a seed nothing can go on in the middle of an epoch.
@@ -28,7 +34,8 @@ def make_state(
             "cannot be found again; give from_torch a seed=, or take the state between two epochs"
         )
     fingerprint = facts | {"seed": seed, "batch_size": batch_size}
-    return {"epoch": epoch, "samples": samples, "fingerprint": fingerprint}
+    state = {"epoch": epoch, "samples": samples, "fingerprint": fingerprint}
+    return state | {"sampler": count} if count else state
 
 
 def facts_of(order: SampleOrder | None, dataset: Any, workers: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import sqlite3
 import tarfile
 import warnings
 
@@ -156,22 +157,19 @@ def test_a_stream_is_begun_again_if_it_fails_while_pictures_wait(files, workers,
         assert_equal(found, expected)
 
 
-class Left:
-    """What a lazy loader does not know of."""
-
-    __slots__ = ("files",)
-
-
 class Shared(IterableDataset):
     """Gives other samples when it is begun again."""
 
     def __init__(self, files):
-        self.left = Left()
-        self.left.files = list(enumerate(files))
+        # what is in a database a lazy loader does not know
+        self.left = sqlite3.connect(":memory:", check_same_thread=False)
+        self.left.execute("create table files (at, file)")
+        self.left.executemany("insert into files values (?, ?)", enumerate(map(str, files)))
 
     def __iter__(self):
-        while self.left.files:
-            at, file = self.left.files.pop(0)
+        while found := self.left.execute("select * from files order by at").fetchone():
+            at, file = found
+            self.left.execute("delete from files where at = ?", (at,))
             tensor = Pictures([file])[0][0]
             if at == 2 and lazy_of(tensor) is not None:
                 raise TypeError("a tensor that waits")

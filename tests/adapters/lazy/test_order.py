@@ -50,6 +50,23 @@ class Ragged:
             left = left[size:]
 
 
+class Counts(Sampler):
+    """A sampler of a program's own, that counts its epochs, as it begins or ends one."""
+
+    def __init__(self, at_end=False):
+        self.at_end, self.epoch, self.order = at_end, 0, random.Random(0)
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        if not self.at_end:
+            self.epoch += 1
+        yield from [(number * 3 + self.epoch) % COUNT for number in range(COUNT)]
+        if self.at_end:
+            self.epoch += 1
+
+
 SAMPLERS = {
     "random": lambda data: RandomSampler(data),
     "random, with replacement": lambda data: RandomSampler(data, True, 50),
@@ -58,6 +75,8 @@ SAMPLERS = {
     "weighted": lambda data: WeightedRandomSampler(range(1, COUNT + 1), 18),
     "subset": lambda data: SubsetRandomSampler(range(3, 17)),
     "own": lambda data: Twice(),
+    "own, that counts": lambda data: Counts(),
+    "own, that counts in the end": lambda data: Counts(at_end=True),
 }
 
 
@@ -208,6 +227,30 @@ def test_epochs_without_set_epoch_differ_with_a_seed(files):
         first, second = indices_of(loader), indices_of(loader)
         loader.set_epoch(0)
         assert indices_of(loader) == first != second
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if "counts" in name])
+def test_what_a_sampler_counts_goes_on_after_a_resume(files, name, workers, seed):
+    orders, states = [], []
+    with LazyLoader(make(files, name, workers=workers), seed=seed, check=False) as loader:
+        for _ in range(3):
+            orders.append(indices_of(loader))
+            states.append(json.loads(json.dumps(loader.state_dict())))
+    assert orders[0] != orders[1] != orders[2]
+    with LazyLoader(make(files, name, workers=workers), seed=seed, check=False) as loader:
+        loader.load_state_dict(states[1])
+        assert indices_of(loader) == orders[2]
+        loader.load_state_dict(states[0])
+        assert indices_of(loader) == orders[1]
+
+
+def test_a_count_of_another_sampler_is_refused(files):
+    with lazy(make(files, "own, that counts")) as loader:
+        state = loader.state_dict() | {"sampler": {"sampler.other": {"epoch": 3}}}
+        with pytest.raises(dp.ConfigError, match=r"counts sampler\.other, which Counts has not"):
+            loader.load_state_dict(state)
 
 
 def test_set_epoch_after_a_resume_keeps_its_place(files):

@@ -1,6 +1,7 @@
 """Random numbers of a program: all of its generators, seeded by place, and their states."""
 
 import random
+import warnings
 from functools import partial
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from lazy_programs import Pictures, assert_equal, batches_of, loader_of, seed_globals
 from PIL import Image
-from torch.utils.data import Subset, default_collate
+from torch.utils.data import Subset, default_collate, get_worker_info
 
 from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.adapters.lazy.random_numbers import (
@@ -140,6 +141,49 @@ def test_a_seed_decides_everything_with_any_number_of_workers(files):
     numbers = [value for batch in (*first, *second) for value in batch[0][2].tolist()]
     assert len(set(numbers)) == len(numbers)
     assert [batch[0][1].tolist() for batch in first] != [batch[0][1].tolist() for batch in second]
+
+
+class OfItsWorker(Pictures):
+    def __getitem__(self, at):
+        worker = get_worker_info()
+        return at, np.random.default_rng(worker.seed).random() if worker else 0.0
+
+
+def test_a_worker_has_the_seed_of_its_sample(files):
+    def epochs(workers, **options):
+        own = loader_of(OfItsWorker(files), num_workers=workers, **options)
+        with LazyLoader(own, seed=5, check=False) as loader:
+            return batches_of(loader, 2)
+
+    expected = epochs(1)
+    assert_equal(epochs(2), expected)
+    assert_equal(epochs(2, persistent_workers=True), expected)
+    numbers = [float(value) for (_, drawn), *_ in expected for value in drawn]
+    assert len(set(numbers)) == len(numbers)
+
+
+class MakesLater(Pictures):
+    """Has a generator and a count only from its first sample on."""
+
+    def __getitem__(self, at):
+        vars(self).setdefault("rng", np.random.default_rng(1))
+        self.asked = getattr(self, "asked", 0) + 1
+        return at, self.rng.random()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_no_seed_decides_is_said(files, workers):
+    def heard(dataset, seed):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with LazyLoader(loader_of(dataset, num_workers=workers), seed=seed) as loader:
+                list(loader)
+        return sorted(str(each.message) for each in said if "first samples" in str(each.message))
+
+    count, generator = heard(MakesLater(files), 5)
+    assert count.startswith("dataset.asked has changed with the first samples")
+    assert generator.startswith("dataset.rng was made with the first samples")
+    assert heard(MakesLater(files), None) == heard(Generous(files), 5) == []
 
 
 @pytest.mark.parametrize("workers", [0, 1])
