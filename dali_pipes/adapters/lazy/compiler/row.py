@@ -8,6 +8,7 @@ same pixels. Where the plan has no place, it raises `NoPlace`.
 """
 
 import math
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -203,7 +204,10 @@ class Row:
         """As Pillow's `transpose`, whose numbers these are."""
         is_turned, axes = _TURNS[method]
         if is_turned:
-            self.warp(self.size[::-1], (0, -1, self.size[1], 1, 0, 0))
+            turned, numbers = self.size[::-1], (0.0, -1.0, float(self.size[1]), 1.0, 0.0, 0.0)
+            if not self._is_late(turned):  # in the same step it is mirrored
+                numbers, axes = _mirrored(numbers, turned, axes), ()
+            self.warp(turned, numbers)
         for axis in axes:
             self.flip(axis)
 
@@ -223,9 +227,7 @@ class Row:
             interpolation: "nearest", "bilinear" or "bicubic".
             fill: what comes from outside the image: a number, a color, or None for black.
         """
-        # after a resize an operation on its result takes less time than a step on the whole image
-        is_late = bool(self.resized or self.operations) and size == self.size
-        move = _find_move(numbers, size) if is_late and not perspective else None
+        move = _find_move(numbers, size) if self._is_late(size) and not perspective else None
         if move:
             self._operate(move[0], move[1], slot_of(interpolation, 0, _color(fill)))
             return
@@ -392,6 +394,12 @@ class Row:
 
     # how it fits together
 
+    def _is_late(self, size: Pair) -> bool:
+        """Whether a warp to this size may be an operation on the result of a resize, which takes
+        less time than a step on the whole image.
+        """
+        return bool(self.resized or self.operations) and size == self.size
+
     def _go_before_operations(self, what: str, stays_inside: bool = False) -> None:
         """Makes room for geometry, which comes before operations and numbers."""
         if self.erased:
@@ -540,6 +548,16 @@ def _scaled_value(value: Any, by: Numbers, plus: Numbers) -> Any:
         return value * factor + more
     each = (value,) * 3 if isinstance(value, (int, float)) else value
     return tuple(one * factor + more for one, factor, more in zip(each, by, plus, strict=True))
+
+
+def _mirrored(numbers: Any, size: Pair, axes: Collection[int]) -> Any:
+    """The numbers of an affine warp to this size whose result is mirrored along these axes."""
+    a, b, c, d, e, f = numbers
+    if 0 in axes:
+        a, c, d, f = -a, c + a * size[1], -d, f + d * size[1]
+    if 1 in axes:
+        b, c, e, f = -b, c + b * size[0], -e, f + e * size[0]
+    return a, b, c, d, e, f
 
 
 def _find_move(numbers: Any, size: Pair) -> tuple[str, float] | None:
