@@ -7,8 +7,9 @@ array gets one from `__array__`, or complains of its type, which the net (progra
 """
 
 import inspect
-import warnings
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from dis import opname
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +23,7 @@ from dali_pipes.adapters.lazy.cells import (
     Form,
     Ints,
     Waiting,
+    check,
     dense,
     rows_of,
     strides_of,
@@ -29,7 +31,7 @@ from dali_pipes.adapters.lazy.cells import (
 from dali_pipes.adapters.lazy.looks import blame
 from dali_pipes.adapters.lazy.pictures import PLAIN, new_picture, recipe_of
 from dali_pipes.adapters.lazy.recipes import Recipe
-from dali_pipes.adapters.lazy.state import STATE, waits
+from dali_pipes.adapters.lazy.state import PROCESS, STATE, waits
 from dali_pipes.adapters.lazy.steps.common import concatenate, index, permute, stack
 from dali_pipes.adapters.lazy.steps.numpy_ops import (
     UFUNCS,
@@ -69,7 +71,27 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
     def __init__(
         self, cell: Cell, stand_in: np.ndarray, lead: Ints = (), path: tuple[CellView, ...] = ()
     ):
-        self.cell, self.stand_in, self.lead, self.path = cell, stand_in, lead, path
+        vars(self).update(cell=cell, stand_in=stand_in, lead=lead, path=path)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            vars(self)[name] = value
+        else:  # NumPy's, such as `flat`, or one that an array does not have
+            setattr(self.true(), name, value)
+            self._keep_form()
+
+    def resize(self, *args: Any, **options: Any) -> None:
+        """In place."""
+        self.true().resize(*args, **options)
+        self._keep_form()
+
+    def _keep_form(self) -> None:
+        """
+        Raises:
+            RuntimeError: its memory has another form by now, which it cannot follow.
+        """
+        true = self.true()
+        check(true, self.shape, self.dtype, self.form.strides)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -142,6 +164,9 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         return made
 
     def __setitem__(self, at: Any, value: Any) -> None:
+        if type(at) is int and not isinstance(value, _NUMBER_TYPES) and _is_code_in_c():
+            PROCESS.failed = TypeError("NumPy mixes up the rows of what is no array of its own")
+            raise PROCESS.failed
         # in a dry run its values are not known anyway
         if not self._set(at, value) and not (STATE.is_dry and self.waits):
             self.true()[true_args(at)] = true_args(value)
@@ -151,7 +176,7 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         kind = type(value)
         many = kind in (list, tuple) and all(type(each) in (int, float) for each in value)
         is_array = kind is np.ndarray and value.dtype.kind in "biuf"
-        if not many and not is_array and not isinstance(value, (bool, int, float, np.number)):
+        if not many and not is_array and not isinstance(value, _NUMBER_TYPES):
             return False
         part = self._see_part(at) if self.stand_in.flags.writeable else None
         if part is None:
@@ -249,8 +274,19 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
 # which programs print
 LazyArray.__name__ = LazyArray.__qualname__ = "ndarray"
 LazyArray.__module__ = "numpy"
-# NumPy says so of what is no array, whose rows it then mixes up
-warnings.filterwarnings("error", "you are shuffling a 'ndarray' object")
+
+
+# what is set here; all else is NumPy's
+_OWN = frozenset({"cell", "stand_in", "lead", "path", "_base", "_value"})
+_NUMBER_TYPES = (bool, int, float, np.number)
+
+
+def _is_code_in_c() -> bool:
+    """Whether an item is not set by a line of Python, such as by `np.random.shuffle`, which then
+    swaps rows that share memory.
+    """
+    frame = sys._getframe(2)
+    return not opname[frame.f_code.co_code[frame.f_lasti]].startswith("STORE_")
 
 
 def _look(name: str) -> Callable[..., Any]:

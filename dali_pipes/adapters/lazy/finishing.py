@@ -15,6 +15,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from dali_pipes.adapters.lazy.compiler.batches import RowKind
 from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
 from dali_pipes.adapters.lazy.compiler.lines import Item, LinePart
+from dali_pipes.adapters.lazy.compiler.row import Row
 from dali_pipes.adapters.lazy.explain import Account
 from dali_pipes.adapters.lazy.file_errors import file_of
 from dali_pipes.adapters.lazy.found import WaitingParts, moved
@@ -23,7 +24,7 @@ from dali_pipes.adapters.lazy.program import LazyProgram
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, read_states, restore
 from dali_pipes.adapters.lazy.state import eager
 
-_COMPARED = 8  # pictures of each kind
+_COMPARED, _MOST_COMPARED = 8, 64  # pictures of each kind; and what may be done to them
 # How far a backend may be from the program's own pixels, on average and in steps of 1/255: the
 # bounds of docs/pixels.md, with room for small pictures and for thresholds that a step passes. A
 # crop that is off by a pixel, or a resize without antialiasing, differs by more.
@@ -53,6 +54,7 @@ class BatchFinisher:
         self._pins = pins and not self._moves and torch.cuda.is_available()
         self._check = check
         self._is_good: dict[RowKind, bool] = {}
+        self._compared: dict[RowKind, set[Any]] = {}  # what is done to pictures of a kind
         self._collates_on_cpu = not self._moves
 
     def finish(self, work: LazyWork) -> Any:
@@ -156,13 +158,15 @@ class BatchFinisher:
     # comparing
 
     def _compare(self, work: LazyWork) -> None:
-        """Compares the first pictures of each kind that a backend makes with those that are made as
-        noted. If they differ, all of this kind are made as noted from then on.
+        """Compares the first pictures of each kind that a backend makes, and the first with each
+        operation and step, with those that are made as noted. If they differ, all of this kind are
+        made as noted from then on.
         """
         for part in work.parts:
             kind = part.line.kind
-            if self._check and kind not in self._is_good:
-                self._is_good[kind] = self._is_equal(part)
+            places = self._places_to_compare(part) if self._check else []
+            if places and self._is_good.get(kind, True):
+                self._is_good[kind] = self._is_equal(part, places)
                 if not self._is_good[kind]:
                     self._executor.refuse(kind, "its pixels were too far from the program's own")
             if not self._is_good.get(kind, True):
@@ -170,10 +174,20 @@ class BatchFinisher:
                     item.cell.rows[item.place] = item.recipe
                     vars(item.cell).pop("made", None)
 
-    def _is_equal(self, part: LinePart) -> bool:
+    def _places_to_compare(self, part: LinePart) -> list[int]:
+        known = self._compared.setdefault(part.line.kind, set())
+        places = [] if known else list(range(min(_COMPARED, len(part.rows))))
+        for at, row in enumerate(part.rows):
+            news = _what_is_done(row) - known
+            if news and len(known) < _MOST_COMPARED:
+                known |= news
+                places += [at] * (at not in places)
+        return places
+
+    def _is_equal(self, part: LinePart, places: list[int]) -> bool:
         kind = part.line.kind
         assert part.images is not None
-        pairs = list(zip(part.images[:_COMPARED].cpu(), part.items, part.rows, strict=False))
+        pairs = [(part.images[at].cpu(), part.items[at], part.rows[at]) for at in places]
         apart = [_apart(image, item, kind) for image, item, _ in pairs]
         self._account.compared += len(pairs)
         factor = 1.0 if part.images.device.type == "cpu" else _ON_A_GPU
@@ -187,6 +201,14 @@ class BatchFinisher:
                 )
                 return False
         return True
+
+
+def _what_is_done(row: Row) -> set[Any]:
+    """By what pictures of one kind differ: their operations and their steps, with the options that
+    are no numbers.
+    """
+    operations = {(each.op, id(each.slot), each.table is None) for each in row.operations}
+    return {"resized", *operations, *(each.key for each in row.steps)}
 
 
 def _apart(made: Any, item: Item, kind: RowKind) -> float:

@@ -4,6 +4,7 @@ import copy
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import is_not
 from types import FunctionType, ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from dali_pipes.adapters.lazy.tensors import lazy_of
 _CLOSED = (str, bytes, int, float, type(None), torch.Tensor, type, FunctionType, ModuleType)
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, np.ndarray)
 # how deep a batch is looked into; attributes of objects, which may lead anywhere, count more
-_DEEPEST, _OF_AN_OBJECT = 64, 16
+_DEEPEST, _OF_AN_OBJECT = 64, 8
 
 
 class WaitingParts:
@@ -82,11 +83,19 @@ def _is_closed(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterable[Any]:
+    parts: Iterable[Any] = ()
     if isinstance(value, dict):
-        return itertools.chain(value, value.values())
-    if isinstance(value, np.ndarray):
-        return value.flat
-    return value if isinstance(value, _CONTAINERS) else attributes_of(value).values()
+        parts = itertools.chain(value, value.values())
+    elif isinstance(value, np.ndarray):
+        parts = value.flat
+    elif isinstance(value, partial):
+        parts = value.args, value.keywords
+    elif isinstance(value, _CONTAINERS):
+        parts = value
+    if type(value) in _CONTAINERS:
+        return parts
+    # a container of a class of the program's may have more than it contains
+    return itertools.chain(parts, attributes_of(value).values())
 
 
 def true_pictures(samples: Any) -> Any:
@@ -168,9 +177,13 @@ class _Replaced:
             made[id(value)] = new = value.copy()
             for at in range(value.size):
                 new.flat[at] = of(value.flat[at], depth + 1)
+        elif isinstance(value, partial):
+            args, options = (of(each, depth + 1) for each in (value.args, value.keywords))
+            made[id(value)] = new = partial(value.func, *args, **options)
         else:
             made[id(value)] = new = value
+        if type(value) not in _CONTAINERS:
             for name, each in attributes_of(value).items():
                 if (part := of(each, depth + _OF_AN_OBJECT)) is not each:
-                    object.__setattr__(value, name, part)  # also of frozen ones
+                    object.__setattr__(new, name, part)  # also of frozen ones
         return new

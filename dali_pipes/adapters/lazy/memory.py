@@ -1,10 +1,10 @@
 """What a program keeps from sample to sample: its objects, and what is in them."""
 
+import builtins
 import copy
 import ctypes
 import dis
 import io
-import pickle
 import queue
 import random
 import re
@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import PIL.Image
 import torch
-from torch.utils.data import Dataset
 
 _MOST_NODES, _DEEPEST, _LONGEST = 5000, 8, 64  # of what is searched; longer lists hold data
 # entries of a container, and numbers of an array, that are copied before each batch: 1 µs for 1000.
@@ -42,14 +41,8 @@ _SCALARS = (str, bytes, int, float, complex, type(None))
 _ARRAYS = (torch.Tensor, np.ndarray)
 _BUFFERS = (bytearray, array)
 _CONTAINERS = (dict, list, set, deque)
-_NAMES_OF_TYPES = frozenset({"ndarray", "__class__"})
-# OpenCV's is cv2.error
-_CAUGHT = frozenset(
-    {
-        *("Exception", "BaseException", "TypeError", "ValueError", "error"),
-        *("AttributeError", "RuntimeError"),
-    }
-)
+# errors that code in C raises of what is no true array
+_OF_CODE_IN_C = (TypeError, ValueError, AttributeError, RuntimeError)
 # by which code changes what is in a container
 _SETS_ENTRIES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR"})
 _CHANGES = frozenset(
@@ -83,28 +76,83 @@ def why_arrays_are_true(**roots: Any) -> str | None:
         name = f"{value.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
         if _tests_types(code):
             return f"{name} asks whether type(…) is a class"
-        if _catches_all(code):
+        if _catches_all(code, value.__globals__):
             return f"{name} catches errors, also those of code in C that takes true arrays only"
     return None
 
 
 @lru_cache
 def _tests_types(code: CodeType) -> bool:
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    if "type" not in code.co_names or _NAMES_OF_TYPES.isdisjoint(code.co_names):
-        return any(map(_tests_types, inner))
-    return any(step.opname == "IS_OP" for step in dis.get_instructions(code))
-
-
-@lru_cache
-def _catches_all(code: CodeType) -> bool:
-    """Whether it catches an error of any kind, or the kinds that code in C raises."""
-    names = [step.opname for step in dis.get_instructions(code)]
-    is_bare = ("PUSH_EXC_INFO", "POP_TOP") in pairwise(names)
-    chooses = "CHECK_EXC_MATCH" in names or "suppress" in code.co_names
-    if is_bare or (chooses and not _CAUGHT.isdisjoint(code.co_names)):
+    """Whether it compares types by `is`, or asks for subclasses."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    compares = any(
+        step.opname == "IS_OP" and not (before.opname == "LOAD_CONST" and before.argval is None)
+        for before, step in pairwise(steps)
+    )
+    names = {"type", "__class__"} & {*code.co_names}
+    if names and (compares or "issubclass" in code.co_names):
         return True
-    return any(_catches_all(each) for each in code.co_consts if isinstance(each, CodeType))
+    return any(_tests_types(each) for each in code.co_consts if isinstance(each, CodeType))
+
+
+def _catches_all(code: CodeType, names: dict[str, Any]) -> bool:
+    """Whether it catches an error of any kind, or of the kinds that code in C raises.
+
+    Args:
+        names: its globals.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    for at, step in enumerate(steps):
+        if step.opname == "PUSH_EXC_INFO":
+            # a bare `except`, or a `finally` that returns
+            rest = (each.opname for each in steps[at + 1 :])
+            first = next((each for each in rest if each in _ENDS), "")
+            if first == "RETURN_VALUE" or steps[at + 1].opname == "POP_TOP":
+                return True
+        elif step.opname == "CHECK_EXC_MATCH" and _may_catch(steps[at - 1], code, names):
+            return True
+    if not _KEEPS_ERRORS.isdisjoint((*code.co_names, *_keywords(code))):
+        return True
+    return any(_catches_all(each, names) for each in code.co_consts if isinstance(each, CodeType))
+
+
+# in a handler: what says whether the error goes on
+_ENDS = frozenset({"CHECK_EXC_MATCH", "RERAISE", "RETURN_VALUE"})
+# functions and options that keep an error, of a future, a task or a `with`
+_KEEPS_ERRORS = frozenset({"suppress", "exception", "return_exceptions"})
+
+
+def _may_catch(step: dis.Instruction, code: CodeType, names: dict[str, Any]) -> bool:
+    """Whether the errors that this step names may be of the kinds that code in C raises."""
+    if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        found = [names.get(step.argval, getattr(builtins, step.argval, None))]
+    elif step.opname == "BUILD_TUPLE" or step.opname == "LOAD_ATTR":
+        # names of errors, of modules, and of others that are no errors
+        found = [names.get(each, getattr(builtins, each, None)) for each in code.co_names]
+        modules = [each for each in found if isinstance(each, ModuleType)]
+        found += [getattr(each, name, None) for each in modules for name in code.co_names]
+        found = [each for each in found if _is_of_errors(each)] or [None]
+    else:
+        found = [None]
+    return any(not _is_of_errors(each) or _catches(each) for each in found)
+
+
+def _is_of_errors(value: Any) -> bool:
+    kinds = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(each, type) and issubclass(each, BaseException) for each in kinds)
+
+
+def _catches(kinds: Any) -> bool:
+    # OpenCV's is derived from Exception alone
+    return any(issubclass(each, kinds) for each in _OF_CODE_IN_C) or any(
+        each.__name__ == "error" for each in (kinds if isinstance(kinds, tuple) else (kinds,))
+    )
+
+
+def _keywords(code: CodeType) -> set[str]:
+    """Names of arguments that it gives to functions."""
+    names = [each for each in code.co_consts if isinstance(each, tuple)]
+    return {each for name in names for each in name if isinstance(each, str)}
 
 
 class Found(NamedTuple):
@@ -302,6 +350,18 @@ class Memory:
         things = self._things.items()
         return Kept(names, {path: _contents_of(each, most[path]) for path, each in things})
 
+    def has_changed(self, kept: Kept) -> bool:
+        """Whether there is something else now."""
+        now = self.read()
+        for path, names in now.names.items():
+            before = kept.names.get(path, {})
+            if names.keys() != before.keys():
+                return True
+            if any(before[name] is not value for name, value in names.items()):
+                return True
+        before, contents = kept.contents or {}, now.contents or {}
+        return any(not _is_same(each, before.get(path)) for path, each in contents.items())
+
     def restore(self, kept: Kept, *roots: str) -> None:
         """Sets all back.
 
@@ -479,23 +539,15 @@ def _set_contents(thing: Any, before: Any, most: int) -> bool:
     return True
 
 
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two of `_contents_of` are."""
+    if isinstance(one, _CONTAINERS):
+        return type(one) is type(other) and _ids(one) == _ids(other)
+    if isinstance(one, _ARRAYS):
+        return type(one) is type(other) and np.array_equal(one, other)
+    return type(one) is type(other) and bool(one == other)
+
+
 def _ids(container: Any) -> list[int]:
     values = container.values() if isinstance(container, dict) else ()
     return [*map(id, container), *map(id, values)]
-
-
-def memory_of(function: Any) -> bytes | None:
-    """What a collate function keeps from call to call; None: it keeps something that cannot be
-    read here. In the training process it would be kept for all workers together.
-    """
-    if isinstance(function, partial):
-        return memory_of(function.func)
-    if isinstance(function, FunctionType):
-        return None if any(_variables_set_by(function)) else b""
-    owner = function.__self__ if isinstance(function, MethodType) else function
-    if isinstance(owner, Dataset):  # which may be big, and does not change in a worker as a rule
-        return b""
-    try:
-        return pickle.dumps(vars(owner))
-    except Exception:
-        return None

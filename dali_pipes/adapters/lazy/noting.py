@@ -101,4 +101,5 @@ def _first_name(function: Any) -> str:
     """What the first parameter is called; OpenCV says it in the text."""
     if isinstance(function, FunctionType):
         return "".join(function.__code__.co_varnames[:1])
-    return (inspect.getdoc(function) or "").partition("(")[2].partition(",")[0].strip(" ()[]")
+    first = (inspect.getdoc(function) or "").partition("(")[2].partition(",")[0]
+    return first.partition(":")[0].strip(" ()[]")

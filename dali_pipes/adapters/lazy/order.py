@@ -229,6 +229,8 @@ class SampleOrder:
         place = self.rank.index
         for each in chosen:
             indices = each if self.is_batched else [each]
+            if not hasattr(indices, "__len__"):
+                indices = list(indices)
             yield Ask(epoch, place, self.rank.count, indices)
             place += self.rank.count * len(indices)
 

@@ -18,15 +18,13 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
-from torch.utils.data._utils.collate import default_collate_fn_map
 
-from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.compared import SECONDS, Checks, NotTheSame
 from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.file_errors import file_of, is_of_a_file
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
-from dali_pipes.adapters.lazy.memory import Memory, memory_of, why_arrays_are_true
+from dali_pipes.adapters.lazy.memory import Memory, why_arrays_are_true
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.parcels import Before, Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patch_for_good
@@ -46,11 +44,15 @@ _GIVEN_UP: tuple[tuple[set[str], str], ...] = (
     ({"array", "tensor", "picture"}, "nothing waits"),
 )
 _ALL = len(_GIVEN_UP) - 1
-FEW = 4  # samples of the batch that is compared
-
-default_collate_fn_map[LazyArray] = lambda batch, *, collate_fn_map=None: torch.stack(
-    [torch.as_tensor(each, dtype=None, device=None) for each in batch]
+_KEEPS = (
+    "collate_fn looks at pixels, and keeps something from batch to batch; so it runs in the "
+    "workers, with true pictures"
 )
+_DRAWS = (
+    "collate_fn looks at pixels, and which random numbers it draws may depend on them; so it runs "
+    "in the workers, with true pictures; with seed= it would not"
+)
+FEW = 4  # samples of the batch that is compared
 
 
 class LazyProgram(Dataset[Any]):
@@ -363,6 +365,15 @@ class LazyProgram(Dataset[Any]):
     def leave_collating(self) -> None:
         self._flags[1] = 1
 
+    def _keeps_from_collating(self, before: Before) -> bool:
+        """Whether the program has other things now than before its collate function ran, such as a
+        count of batches: in the training process it would have them for all workers together.
+        """
+        assert self.numbers is not None and self.memory is not None
+        if before.numbers is not None and self.numbers.own_changed(before.numbers[1]):
+            return True
+        return self.memory.has_changed(before.kept)
+
     def collate(self, samples: Any) -> Any:
         """The `collate_fn`: makes a parcel of a batch."""
         self.begin()
@@ -371,7 +382,7 @@ class LazyProgram(Dataset[Any]):
 
         before = self.before()
         self._seed_collate()
-        batch, error = self.attempt(partial(self._collate_waiting, samples))
+        batch, error = self.attempt(partial(self._collate_waiting, samples, before))
         if error is None:
             return self._packed(self._parcel(batch, samples))
 
@@ -401,14 +412,16 @@ class LazyProgram(Dataset[Any]):
         assert self.numbers is not None
         before = None
         if self.seed is None and get_worker_info() is not None:
-            states = self.numbers.states()
-            before = states[0]
-            if not draw_as(self.collate_fn, samples):
-                self.numbers.restore(states)
-                self.say(
-                    "collate_fn looks at pixels, and which random numbers it draws may depend on "
-                    "them; so it runs in the workers, with true pictures; with seed= it would not"
-                )
+            kept = self.before()
+            assert kept.numbers is not None
+            before = kept.numbers[0]
+            is_drawn = draw_as(self.collate_fn, samples)
+            keeps = self._keeps_from_collating(kept)
+            if keeps or not is_drawn:
+                self.set_back(kept, "collate_fn")
+                if not self.substitutes:
+                    self._flags[1] = 0
+                self.say(_KEEPS if keeps else _DRAWS)
                 return None
         # pictures of Pillow's are made here, by many workers at once
         samples = true_pictures(samples)
@@ -417,18 +430,15 @@ class LazyProgram(Dataset[Any]):
         parcel.is_collated, parcel.before_collate = False, before
         return parcel
 
-    def _collate_waiting(self, samples: Any) -> Any:
+    def _collate_waiting(self, samples: Any, before: Before) -> Any:
         """What the program's function makes while pictures wait."""
-        state, looks = memory_of(self.collate_fn), PROCESS.seen.total()
+        looks = PROCESS.seen.total()
         batch = self.collate_fn(samples)
         if self.is_batched and not self.is_late and PROCESS.seen.total() > looks:
-            if state is not None and state == memory_of(self.collate_fn):
-                self.leave_collating()
+            if self._keeps_from_collating(before):
+                self.say(_KEEPS)
             else:
-                self.say(
-                    "collate_fn looks at pixels, and keeps something from batch to batch; so it "
-                    "runs in the workers, with true pictures"
-                )
+                self.leave_collating()
         self._make_rest(batch)
         return batch
 

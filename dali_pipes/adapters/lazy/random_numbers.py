@@ -124,6 +124,13 @@ class Numbers:
     def states(self) -> tuple[States, dict[str, Any]]:
         return read_states(), {path: _state_of(generator) for generator, path, _ in self.own}
 
+    def own_changed(self, states: dict[str, Any]) -> bool:
+        """Whether a generator of the program's own has drawn since."""
+        return any(
+            not _is_same_state(states.get(path), _state_of(generator))
+            for generator, path, _ in self.own
+        )
+
     def restore(self, states: tuple[States, dict[str, Any]]) -> None:
         restore(states[0])
         for generator, path, _ in self.own:
@@ -169,6 +176,12 @@ def _state_of(generator: Any) -> Any:
     if isinstance(generator, (torch.Generator, np.random.RandomState)):
         return generator.get_state()
     return generator.bit_generator.state
+
+
+def _is_same_state(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    return repr(one) == repr(other) if isinstance(one, (tuple, dict)) else one is other
 
 
 def _restore_one(generator: Any, state: Any) -> None:

@@ -284,7 +284,7 @@ class Row:
     def _operate(
         self, op: str, magnitude: float, slot: Slot, table: NDArray[np.uint8] | None = None
     ) -> None:
-        if self.scale is not None or self.erased:
+        if self.scale is not None or self.erased or self.dtype != torch.uint8:
             raise NoPlace(f"{op} of numbers that are no pixels from 0 to 255 any more")
         self.operations.append(Operation(op, float(magnitude), slot, table))
 

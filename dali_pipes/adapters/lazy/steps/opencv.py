@@ -27,7 +27,8 @@ def _read(original: Any, value: Any, *args: Any, **options: Any) -> Any:
     """`cv2.imread` and `cv2.imdecode`: they turn a picture as EXIF says, unless told not to."""
     # a third argument is memory of the program's
     (flags,) = (*args, *options.values()) or (1,) if len(args) + len(options) < 2 else (None,)
-    plain = flags in _FLAGS and not {*options} - {"flags"} and waits("array")
+    plain = type(flags) is int and not {*options} - {"flags"} and waits("array")
+    plain = plain and flags in _FLAGS
     found = read_header("cv2", value, flags) if plain else None
     if found is None:
         return original(value, *args, **options)

@@ -144,7 +144,7 @@ def plan_transform(
     row: Any, size: Size, method: int, data: Any, resample: int, fill: int, fillcolor: Any
 ) -> None:
     if isinstance(fillcolor, str):
-        fillcolor = PIL.ImageColor.getcolor(fillcolor, "RGB")
+        fillcolor = PIL.ImageColor.getcolor(fillcolor, "L" if row.channels == 1 else "RGB")
     if isinstance(fillcolor, int) and row.channels == 3:
         # Pillow takes a number for its bytes (src/_imaging.c, `getink`)
         fillcolor = tuple(fillcolor.to_bytes(4, "little", signed=fillcolor < 0)[:3])
@@ -211,7 +211,8 @@ def _corner(picture: Image, box: Any) -> Size | None:
     """Where its left upper corner is pasted; None: Pillow has to say."""
     if box is None:
         return 0, 0
-    if not isinstance(box, (tuple, list)) or not all(type(each) is int for each in box):
+    # a list Pillow would make longer
+    if not isinstance(box, tuple) or not all(type(each) is int for each in box):
         return None
     left, top, *rest = box
     return (left, top) if rest in ([], [left + picture.width, top + picture.height]) else None
@@ -237,13 +238,13 @@ def form_point(picture: Image, lut: Any, mode: Any = None) -> Form | None:
     """With a table of bytes."""
     if isinstance(lut, PIL.Image.ImagePointHandler) or mode is not None:
         return None
-    values = lut
-    if callable(lut):
-        values = [lut(value) for value in range(256)] * len(picture.mode)
+    # Pillow must not call it once more: it may draw, or count
+    values = [lut(value) for value in range(256)] * len(picture.mode) if callable(lut) else lut
     try:
         table = bytes(values)  # many times faster than to round them
-    except TypeError:
-        table = bytes(map(round, values))
+    except (TypeError, ValueError):
+        # src/_imaging.c, `getlist`, with CLIP8
+        table = bytes([min(max(round(value), 0), 255) for value in values])
     if len(table) != 256 * len(picture.mode):
         return None
     return picture.size, picture.mode, True, (table,)
@@ -272,13 +273,8 @@ def form_autocontrast(
     mask: Any = None,
     preserve_tone: bool = False,
 ) -> Form | None:
-    return (picture.size, picture.mode, True, None) if mask is None else None
-
-
-def plan_autocontrast(row: Any, cutoff: Any = 0, **options: Any) -> None:
-    if cutoff or any(options.values()):
-        raise NoPlace("autocontrast with options")
-    row.operate("AutoContrast")
+    is_plain = ignore is None and mask is None and not cutoff and not preserve_tone
+    return (picture.size, picture.mode, True, None) if is_plain else None
 
 
 def make_enhanced(picture: Image, kind: str, factor: float) -> Image:
@@ -357,7 +353,7 @@ add(
         "autocontrast",
         None,
         form_autocontrast,
-        plan_autocontrast,
+        lambda row, *args, **options: row.operate("AutoContrast"),
         "PIL.ImageOps",
         "autocontrast",
         "picture",

@@ -33,6 +33,13 @@ def form_gray(picture: Image, num_output_channels: int) -> Form | None:
     return (picture.size, "RGB", False, None) if num_output_channels == 3 else None
 
 
+def plan_gray(row: Any, num_output_channels: int) -> None:
+    if row.channels == 1:
+        row.convert("RGB")
+    else:
+        row.operate("Color", -1)
+
+
 def form_pad(
     picture: Image, padding: Any, fill: Any = 0, padding_mode: str = "constant"
 ) -> Form | None:
@@ -133,7 +140,7 @@ add(
     Step(
         "gray",
         form=form_gray,
-        plan=lambda row, num_output_channels: row.operate("Color", -1),
+        plan=plan_gray,
         owner=_F_PIL,
         attribute="to_grayscale",
         on="picture",

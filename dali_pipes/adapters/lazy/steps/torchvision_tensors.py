@@ -353,31 +353,52 @@ def plan_dtype(row: Any, dtype: torch.dtype, scale: bool = True) -> None:
         row.scale_by(1 / 255)
 
 
+_NUMBERS, _RECTANGLE = ("mean", "std"), ("i", "j", "h", "w", "v")
+
+
 def _in_place(
-    owner: str, attribute: str, changes: int, allows: Callable[..., bool], plan: Any
+    owner: str,
+    attribute: str,
+    names: tuple[str, ...],
+    changes: int,
+    allows: Callable[..., bool],
+    plan: Any,
 ) -> Step:
     """A row of a function that changes the tensor itself with `inplace`.
 
     Args:
+        names: of its numbers, in the order in which they are noted.
         changes: how often it does, as PyTorch counts.
         allows: (what waits, arguments).
     """
     name = _name(owner, attribute)
 
-    def note(
-        function: Any, image: Any, *args: Any, inplace: bool = False, **named: Any
-    ) -> torch.Tensor:
-        lazy, args = waiting_tensor(image), (*args, *named.values())
-        if lazy is None or not lazy.is_image or not allows(lazy, *args):
-            return function(image, *args, inplace=inplace)
+    @by_name(owner, attribute)
+    def in_order(_: Any, inplace: bool = False, **named: Any) -> tuple[list[Any], bool]:
+        return [named[each] for each in names], inplace
+
+    def note(function: Any, image: Any, *args: Any, **options: Any) -> torch.Tensor:
+        lazy = waiting_tensor(image)
+        if lazy is None or not lazy.is_image:
+            return function(image, *args, **options)
+        try:
+            numbers, inplace = in_order(image, *args, **options)
+        except (KeyError, TypeError):  # of which torchvision will complain
+            return function(image, *args, **options)
+        if not allows(lazy, *numbers):
+            return function(image, *args, **options)
         if not inplace:
-            return lazy.then(lazy.sides, lazy.dtype, name, *args)
-        if not lazy.change(name, *args):
-            return function(image, *args, inplace=True)
+            return lazy.then(lazy.sides, lazy.dtype, name, *numbers)
+        if not lazy.change(name, *numbers):
+            return function(image, *args, **options)
         torch.autograd.graph.increment_version([image] * changes)
         return image
 
     return Step(name, None, None, plan, owner, attribute, note)
+
+
+def plan_erase(row: Any, *rectangle: Any) -> None:
+    row.erase(*rectangle)
 
 
 def _allows_numbers(tensor: LazyTensor, mean: Any, std: Any) -> bool:
@@ -412,8 +433,8 @@ def _allows_rectangle(tensor: LazyTensor, i: int, j: int, h: int, w: int, v: Any
 add(
     _row(_V1, "convert_image_dtype", form_dtype, plan_dtype),
     _row(_MISC, "to_dtype_image", form_dtype, plan_dtype),
-    _in_place(_V1, "normalize", 2, _allows_numbers, plan_normalize),
-    _in_place(_MISC, "normalize_image", 2, _allows_numbers, plan_normalize),
-    _in_place(_V1, "erase", 1, _allows_rectangle, lambda row, *args: row.erase(*args)),
-    _in_place(_AUGMENT, "erase_image", 1, _allows_rectangle, lambda row, *args: row.erase(*args)),
+    _in_place(_V1, "normalize", _NUMBERS, 2, _allows_numbers, plan_normalize),
+    _in_place(_MISC, "normalize_image", _NUMBERS, 2, _allows_numbers, plan_normalize),
+    _in_place(_V1, "erase", _RECTANGLE, 1, _allows_rectangle, plan_erase),
+    _in_place(_AUGMENT, "erase_image", _RECTANGLE, 1, _allows_rectangle, plan_erase),
 )

@@ -17,6 +17,7 @@ if __name__ == "__main__":
 import dali_pipes as dp
 import programs.array_programs
 import programs.batch_traps
+import programs.call_traps
 import programs.file_traps
 import programs.group_programs
 import programs.kind_traps

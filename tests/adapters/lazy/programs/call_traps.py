@@ -1,0 +1,327 @@
+"""Calls in unusual spellings, functions that draw or count where a library calls them, collate
+functions that keep something, and errors that a program catches in unusual ways.
+"""
+
+import functools
+import random
+import warnings
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import cv2
+import numpy as np
+import torch
+import torchvision.transforms.functional as F
+from PIL import Image, ImageOps
+from torch.utils.data import DataLoader, Sampler
+from torchvision import transforms as T
+from torchvision.transforms import v2
+
+from programs.pictures import FILES
+from programs.traps import SIZE, Pairs, array, loader_trap, loop_trap, pairs, small, tensor, trap
+
+# Functions of the program that a library calls
+
+
+@trap
+def point_by_a_function_that_draws(path, other):
+    p = small(path).point(lambda value: value + random.randint(-10, 10))
+    return F.to_tensor(p), random.random()
+
+
+@trap
+def point_by_a_function_that_counts(path, other):
+    calls = []
+
+    def brighter(value):
+        calls.append(value)
+        return value * 1.5
+
+    return F.to_tensor(small(path).point(brighter)), len(calls)
+
+
+@trap
+def rows_are_shuffled_without_warnings(path, other):
+    warnings.filterwarnings("ignore")
+    a, b, c = array(path), array(path), array(path)
+    np.random.shuffle(a)
+    np.random.RandomState(3).shuffle(b)
+    np.random.default_rng(3).shuffle(c)
+    return a, b, c
+
+
+@trap
+def rows_are_shuffled_after_a_look_and_errors_are_caught(path, other):
+    a = array(path)
+    total = int(a.sum())
+    with suppress(Exception):
+        np.random.default_rng(3).shuffle(a)
+    return a, total
+
+
+@trap
+def place_of_a_paste_is_a_list(path, other):
+    canvas, place = Image.new("RGB", (100, 100)), [5, 6]
+    canvas.paste(small(path), place)
+    return F.to_tensor(canvas), len(place)
+
+
+@trap
+def contrast_with_options_that_are_zero(path, other):
+    p = small(path)
+    return [
+        F.to_tensor(each)
+        for each in (
+            ImageOps.autocontrast(p, ignore=0),
+            ImageOps.autocontrast(p, cutoff=(0, 0)),
+            ImageOps.autocontrast(p, preserve_tone=True),
+            ImageOps.autocontrast(p, 0, None),
+        )
+    ]
+
+
+# Spellings
+
+
+@trap(workers=1)
+def first_arguments_by_name(path, other):
+    p = small(path)
+    backwards = np.array(p)[:, ::-1]
+    return (
+        *(
+            torch.tensor(data=[1.0]),
+            torch.as_tensor(data=[1, 2]),
+            torch.as_tensor(data=np.array(p)),
+        ),
+        *(np.asarray(a=p), np.array(object=p), np.ascontiguousarray(a=backwards)),
+    )
+
+
+@trap
+def imread_into_memory_of_the_program(path, other):
+    whole = cv2.imread(path)
+    again = cv2.imread(path, dst=np.empty_like(whole))
+    return whole[:SIZE, :SIZE].copy(), again[:SIZE, :SIZE].copy()
+
+
+@trap
+def kernels_of_v2_by_keywords(path, other):
+    x = tensor(path)
+    return (
+        v2.functional.normalize_image(x, std=[0.2, 0.3, 0.4], mean=[0.5, 0.4, 0.6]),
+        v2.functional.erase_image(x, v=torch.zeros(3, 1, 1), h=20, w=5, i=3, j=7),
+        F.erase(x, v=torch.ones(3, 1, 1), w=20, h=5, i=3, j=7, inplace=True),
+        x,
+    )
+
+
+class _Generators(Sampler):
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        for first in (0, 3):
+            yield (first + number for number in range(3))
+
+
+@loader_trap
+def batches_of_indices_are_generators():
+    return DataLoader(Pairs(lambda path, other: tensor(path)), batch_sampler=_Generators())
+
+
+# Attributes, types and errors
+
+
+@trap
+def attributes_of_an_array_are_set(path, other):
+    a, b = array(path), array(other)
+    a.flat, b.real = 7, 3
+    return a, b
+
+
+@trap
+def array_gets_another_size_in_place(path, other):
+    a = array(path)
+    a.resize((SIZE, SIZE * 3), refcheck=False)
+    return a, a.shape, a[:, :9].copy()
+
+
+@trap
+def type_is_that_of_another_array(path, other):
+    a, b = array(path), np.zeros((SIZE, SIZE, 3), np.uint8)
+    return (a if type(a) is type(b) else b), issubclass(type(a), np.ndarray)
+
+
+_OF_FILES_OR_TYPES = (TypeError, OSError)
+
+
+@trap
+def errors_are_caught_by_a_constant(path, other):
+    a = array(path)
+    try:
+        size = len(zlib.compress(a))
+    except _OF_FILES_OR_TYPES:
+        size = -1
+    return a, size
+
+
+@trap
+def errors_end_in_a_finally(path, other):
+    a, size = array(path), -1
+    try:
+        size = len(zlib.compress(a))
+    finally:
+        return a, size  # noqa: B012
+
+
+@trap
+def future_keeps_the_error(path, other):
+    a = array(path)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(zlib.compress, a)
+    return a, -1 if made.exception() is not None else len(made.result())
+
+
+# Collate functions that look at pixels, and keep something
+
+
+def _mixed(samples, share):
+    images = torch.stack(samples)
+    return share * images + (1 - share) * images.flip(0), share
+
+
+def _collate_by(samples, generator):
+    return _mixed(samples, float(generator.beta(1, 1)))
+
+
+def _loader(collate):
+    item = lambda path, other: tensor(path)  # noqa: E731
+    return pairs(item, batch_size=2, num_workers=1, collate_fn=collate)
+
+
+@loader_trap
+def collate_draws_from_its_argument():
+    return _loader(functools.partial(_collate_by, generator=np.random.default_rng(0)))
+
+
+@loader_trap
+def collate_draws_from_a_generator_around_it():
+    generator = random.Random(5)
+    return _loader(lambda samples: _mixed(samples, generator.random()))
+
+
+@loader_trap
+def collate_counts_in_a_list():
+    counts = [0]
+
+    def collate(samples):
+        counts[0] += 1
+        return *_mixed(samples, 0.5), counts[0]
+
+    return _loader(collate)
+
+
+class _ManySizes(Pairs):
+    """As the data sets of several YOLOs: its `collate` changes the size from time to time."""
+
+    batches, size = 0, SIZE
+
+    def collate(self, samples):
+        self.batches += 1
+        if self.batches % 2 == 0:
+            self.size = random.choice((32, 40, 56))
+        resize = torch.nn.functional.interpolate
+        return torch.stack([resize(each[None], size=self.size)[0] for each in samples])
+
+
+@loader_trap
+def collate_of_the_data_set_counts():
+    dataset = _ManySizes(lambda path, other: tensor(path))
+    return DataLoader(dataset, batch_size=2, num_workers=1, collate_fn=dataset.collate)
+
+
+# Where pictures are in a batch
+
+
+class _Views(list):
+    pass
+
+
+class _Holder:
+    def __init__(self, held):
+        self.held = held
+
+
+def _listed(item):
+    return lambda: pairs(item, batch_size=2, num_workers=1, collate_fn=list)
+
+
+def _view(path, other):
+    views = _Views([1])
+    views.picture = small(path)
+    return views
+
+
+@loop_trap(_listed(_view))
+def picture_is_an_attribute_of_a_list(loader):
+    for batch in loader:
+        yield [np.asarray(each.picture) for each in batch]
+
+
+@loop_trap(_listed(lambda path, other: functools.partial(max, array(path), small(path))))
+def pictures_are_arguments_of_a_partial(loader):
+    for batch in loader:
+        yield [[np.asarray(argument) for argument in each.args] for each in batch]
+
+
+def _held(path, other):
+    return functools.reduce(lambda held, _: _Holder(held), range(5), small(path))
+
+
+@loop_trap(_listed(_held))
+def picture_is_five_objects_deep(loader):
+    for batch in loader:
+        for each in batch:
+            while isinstance(each, _Holder):
+                each = each.held
+            yield np.asarray(each)
+
+
+# Later pictures of a batch that are others
+
+
+class _Many(Pairs):
+    def __len__(self):
+        return 18
+
+    def __getitem__(self, at):
+        return self.item(FILES[at], at)
+
+
+def _gray(path):
+    return Image.open(path).convert("L").resize((SIZE, SIZE))
+
+
+@loader_trap
+def gray_pictures_get_a_color_by_name():
+    def item(path, at):
+        return F.to_tensor(_gray(path).rotate(30, fillcolor="red" if at > 8 else 0))
+
+    return DataLoader(_Many(item), batch_size=18)
+
+
+@loader_trap
+def tensors_of_other_whole_numbers_are_brightened():
+    def item(path, at):
+        x = F.pil_to_tensor(small(path)).to(torch.int32)
+        return F.adjust_brightness(x, 1.9 if at > 8 else 0.5)
+
+    return DataLoader(_Many(item), batch_size=18)
+
+
+@loader_trap
+def gray_pictures_get_three_channels():
+    return DataLoader(
+        _Many(lambda path, at: F.to_tensor(T.Grayscale(3)(_gray(path)))), batch_size=4
+    )
