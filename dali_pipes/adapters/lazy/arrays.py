@@ -164,7 +164,7 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         return made
 
     def __setitem__(self, at: Any, value: Any) -> None:
-        if type(at) is int and not isinstance(value, _NUMBER_TYPES) and _is_code_in_c():
+        if type(at) is int and isinstance(value, np.ndarray) and _is_code_in_c():
             PROCESS.failed = TypeError("NumPy mixes up the rows of what is no array of its own")
             raise PROCESS.failed
         # in a dry run its values are not known anyway

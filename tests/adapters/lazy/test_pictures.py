@@ -226,7 +226,8 @@ STEPS = {
     )[1],
     "getbbox": lambda picture: picture.getbbox(),
     "exif_transpose": lambda picture: ImageOps.exif_transpose(picture),
-    "autocontrast": lambda picture: ImageOps.autocontrast(picture, 2),
+    "autocontrast": lambda picture: ImageOps.autocontrast(picture),
+    "autocontrast_cut": lambda picture: ImageOps.autocontrast(picture, 2),
     "equalize": lambda picture: ImageOps.equalize(picture),
     "invert": lambda picture: ImageOps.invert(picture),
     "posterize": lambda picture: ImageOps.posterize(picture, 3),
@@ -268,7 +269,7 @@ STEPS = {
     )[2],
     "paste_beyond": lambda picture: (
         made := Image.new("L", (40, 30), 9),
-        made.paste(picture.convert("L"), [-3, 4]),
+        made.paste(picture.convert("L"), (-3, 4)),
         made,
     )[2],
     "paste_number": lambda picture: (
