@@ -43,7 +43,7 @@ from dali_pipes.adapters.lazy.steps.numpy_ops import (
     torch_dtype,
 )
 from dali_pipes.adapters.lazy.steps.step import STEPS, replace
-from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, new_tensors, wrap
+from dali_pipes.adapters.lazy.tensors import LazyTensor, new_tensors, wrap
 
 
 class _StandsForArray(type):
@@ -303,10 +303,6 @@ for _name in (
 def is_lazy(value: Any) -> bool:
     """Whether it is an array that waits, or did so. `isinstance` would be true of all arrays."""
     return type(value) is LazyArray
-
-
-def _is_lazy(value: Any) -> bool:
-    return type(value) is LazyArray or lazy_of(value) is not None
 
 
 _NUMBERS = frozenset({int, float, bool, str})

@@ -494,12 +494,10 @@ def _rebuild(kind: Any, state: Any, size: Size, recipe: Recipe) -> Any:
 
 
 OPENERS["pillow"] = _decode
-# Pillow before 11.0 has no such property; there nothing waits
-if isinstance(vars(Image).get("im"), property):
-    replace("PIL.Image", "Image.im", Method(_get_im))
-    replace("PIL.Image", "Image.load", Method(_load))
-    replace("PIL.ImageFile", "ImageFile.load", Method(_load_file))
-    replace("PIL.Image", "Image.copy", Method(_copy))
-    replace("PIL.Image", "Image.__copy__", Method(_copy))
-    replace("PIL.Image", "Image.__reduce_ex__", _reduce)
-    replace("PIL.Image", "Image.__deepcopy__", _deepcopy)
+replace("PIL.Image", "Image.im", Method(_get_im))
+replace("PIL.Image", "Image.load", Method(_load))
+replace("PIL.ImageFile", "ImageFile.load", Method(_load_file))
+replace("PIL.Image", "Image.copy", Method(_copy))
+replace("PIL.Image", "Image.__copy__", Method(_copy))
+replace("PIL.Image", "Image.__reduce_ex__", _reduce)
+replace("PIL.Image", "Image.__deepcopy__", _deepcopy)

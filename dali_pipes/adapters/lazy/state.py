@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import PIL.Image
 import torch
 
 
@@ -78,14 +77,10 @@ class _Process:
 STATE, PROCESS = _State(), _Process()
 
 
-# a picture needs its pixels only for this property, from Pillow 11.0 on; before, none waits
-_KNOWS_PILLOW = isinstance(vars(PIL.Image.Image).get("im"), property)
-
-
 def pictures_wait() -> bool:
     """`waits("picture")`, of which each method of a picture asks."""
     on = PROCESS.waits if STATE.waits is None else STATE.waits
-    return on and _KNOWS_PILLOW and "picture" not in PROCESS.off
+    return on and "picture" not in PROCESS.off
 
 
 def waits(kind: str) -> bool:

@@ -347,9 +347,9 @@ def test_no_file_tells_a_program_that_pictures_wait(files, name, opened):
 
 WAITING = words("""
     load copy convert convert_rgb convert_gray convert_gray_rgb crop crop_outside crop_all
-    resize resize_array resize_same resize_box resize_gap rotate rotate_90 affine perspective
-    point point_list filter filter_class thumbnail thumbnail_later thumbnail_copy draft_resize
-    exif_transpose autocontrast equalize invert posterize solarize fit hue gray_3 pad_edge
+    resize resize_array resize_same rotate rotate_90 affine perspective
+    point point_list draft_resize
+    exif_transpose autocontrast equalize invert posterize solarize hue gray_3 pad_edge
     pad_fill pad expand paste paste_beyond paste_number deepcopy copy_module info_changed
 """)
 WAITING += [f"transpose_{at}" for at in range(7)]
@@ -505,16 +505,6 @@ def test_large_pictures_warn_and_fail_as_ever(files, lazy, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(made.tobytes()) == 40 * 40 * 3
-
-
-def test_a_pillow_that_is_not_known_does_not_wait(files, monkeypatch):
-    from dali_pipes.adapters.lazy import state
-
-    monkeypatch.setattr(state, "_KNOWS_PILLOW", False)
-    with patched(), waiting(True):
-        picture = Image.open(files["rgb.jpg"])
-        picture.load()
-        assert not is_lazy(picture) and recipe_of(picture) is None
 
 
 # Threads, processes, copies

@@ -3,10 +3,8 @@
 Each `form` returns None for what Pillow itself does by `copy()`, which waits too (pictures.py).
 """
 
-import copy
 from functools import partial, wraps
 from operator import index
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,6 @@ Image = PIL.Image.Image
 Form = tuple[Size, str, bool, Any]  # size, mode, whether it keeps `info`, what is noted
 
 FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # of those that the plan has
-_RESAMPLINGS = frozenset(Resampling)
 _WARPS = {Transform.AFFINE: 6, Transform.PERSPECTIVE: 8}  # how many numbers each takes
 
 
@@ -88,29 +85,14 @@ def form_resize(
 ) -> Form | None:
     width, height = map(index, size)
     resample = Resampling.BICUBIC if resample is None else index(resample)
-    if resample not in _RESAMPLINGS or width < 1 or height < 1:
+    # of a box the pixels beside it are mixed in
+    has_place = resample in FILTERS and box is None and reducing_gap is None
+    if not has_place or width < 1 or height < 1 or (width, height) == picture._size:
         return None
-    if box is not None:
-        box = left, top, right, bottom = tuple(map(float, box))
-        most = picture.size
-        if not (0 <= left < right <= most[0] and 0 <= top < bottom <= most[1]):
-            return None
-        box = None if box == (0, 0, *most) else box
-    if (width, height) == picture._size and box is None:
-        return None
-    if reducing_gap is not None and not reducing_gap >= 1:
-        return None
-    options = (box, reducing_gap) if box or reducing_gap else ()
-    return (width, height), picture._mode, True, ((width, height), int(resample), *options)
+    return (width, height), picture._mode, True, ((width, height), int(resample))
 
 
-def plan_resize(
-    row: Any, size: Size, resample: int, box: Any = None, reducing_gap: Any = None
-) -> None:
-    if box is not None:
-        raise NoPlace("a resize of a box, whose pixels are mixed with those beside it")
-    if reducing_gap is not None or resample not in FILTERS:
-        raise NoPlace("a resize with a gap or another filter")
+def plan_resize(row: Any, size: Size, resample: int) -> None:
     row.resize(size[1], size[0], FILTERS[resample])
 
 
@@ -150,36 +132,6 @@ def plan_transform(
         fillcolor = tuple(fillcolor.to_bytes(4, "little", signed=fillcolor < 0)[:3])
     perspective = method == Transform.PERSPECTIVE
     row.warp(size[::-1], data, FILTERS[resample], fillcolor, perspective=perspective)
-
-
-def _thumbnail(function: Any) -> Any:
-    """Changes the picture itself: Pillow finds the size, and calls its `resize`, which waits."""
-
-    @wraps(function)
-    def thumbnail(self: Any, *args: Any, **options: Any) -> None:
-        function(_Thumbnail(self) if pictures_wait() else self, *args, **options)
-
-    return thumbnail
-
-
-class _Thumbnail:
-    """Stands for a picture in `thumbnail`, and gives it what its `resize` returns."""
-
-    im = SimpleNamespace(mode="")  # of what it returned
-
-    def __init__(self, picture: Any):
-        vars(self)["_picture"] = picture
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._picture, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "readonly":
-            self._picture.readonly = value
-
-    def resize(self, *args: Any, **options: Any) -> Any:
-        adopt(self._picture, self._picture.resize(*args, **options))
-        return self
 
 
 def _new(original: Any, *args: Any, **options: Any) -> Any:
@@ -258,14 +210,6 @@ def plan_point(row: Any, table: bytes) -> None:
     row.look_up(np.frombuffer(table, np.uint8).reshape(-1, 256))
 
 
-def form_filter(picture: Image, filter: Any) -> Form | None:
-    """By one of Pillow's own filters, which the program may change afterwards."""
-    kind = filter if isinstance(filter, type) else type(filter)
-    if kind.__module__ != "PIL.ImageFilter":
-        return None
-    return picture.size, picture.mode, True, (kind() if filter is kind else copy.deepcopy(filter),)
-
-
 def form_autocontrast(
     picture: Image,
     cutoff: Any = 0,
@@ -334,7 +278,6 @@ def _row(name: str, form: Any, make: Any = None, plan: Any = None, on: Any = "pi
 
 replace("PIL.Image", "fromarray", arrays.from_array)
 replace("PIL.Image", "new", _new)
-replace("PIL.Image", "Image.thumbnail", Method(_thumbnail))
 for kind in ("Color", "Contrast", "Brightness", "Sharpness"):
     replace("PIL.ImageEnhance", f"{kind}.__init__", partial(_start, kind))
 replace("PIL.ImageEnhance", "_Enhance.enhance", _enhance)
@@ -347,7 +290,6 @@ add(
     _row("transform", form_transform, plan=plan_transform),
     _row("paste", None, make_paste, plan_paste, Method(_paste)),
     _row("point", form_point, make_point, plan_point),
-    _row("filter", form_filter),
     Step("enhance", make_enhanced, plan=lambda row, kind, factor: row.operate(kind, factor - 1)),
     Step(
         "autocontrast",
