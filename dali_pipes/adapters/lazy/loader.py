@@ -5,7 +5,7 @@
 
 LazyLoader      keeps its place among the epochs, and what lives as long as it does: the DataLoader
                 with the program's workers, and the executor with its backends
-_Epoch          the batches of one epoch; it ends their workers when it is dropped
+_LazyEpoch      the batches of one epoch; it ends their workers when it is dropped
 
 Without a seed every random number is drawn as the program draws it, and batches are equal to those
 of the old loader. With one, they depend on (seed, epoch, place in the epoch), whatever the number

@@ -4,7 +4,7 @@
 
 A recipe is read from front to back and becomes a `Row`, if a planned batch has a place for its
 notes. Rows of one `RowKind` are planned together and go through one backend, whose `BackendLine`
-lines.py has. If there is a place for the first notes only, a backend does these. Whatever has no
-place is done as it was noted, by the functions of the program's own libraries, in threads of
-executor.py, which puts all together.
+lines.py has. A picture one of whose notes has no place is made as it was noted, by the functions
+of the program's own libraries: in its worker (places.py), or in threads of executor.py, which puts
+all together.
 """

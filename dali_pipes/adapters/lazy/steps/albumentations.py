@@ -192,7 +192,7 @@ add(
         for name in ("gamma_transform", "posterize", "solarize", "invert")
     ],
     _row(_PIXEL, "to_gray", form_gray, plan_gray),
-    # no place in the plan: made as noted of what a backend has cut and resized
+    # no place in the plan: made in the worker when the batch is there
     *[
         _row(owner, name, form)
         for owner, name, form in [
