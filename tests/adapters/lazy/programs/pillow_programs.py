@@ -68,7 +68,7 @@ class CenterCropped(Rows):
         return np.transpose(arr, [2, 0, 1]), {"y": np.array(label, dtype=np.int64)}
 
 
-@program("train", quick=True)
+@program("train")
 def diffusion():
     return training(CenterCropped(table()))
 
