@@ -1,6 +1,5 @@
 """What a program keeps from sample to sample: its objects, and what is in them."""
 
-import builtins
 import copy
 import ctypes
 import dis
@@ -14,9 +13,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from itertools import pairwise
 from multiprocessing.sharedctypes import SynchronizedBase
-from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -41,8 +38,6 @@ _SCALARS = (str, bytes, int, float, complex, type(None))
 _ARRAYS = (torch.Tensor, np.ndarray)
 _BUFFERS = (bytearray, array)
 _CONTAINERS = (dict, list, set, deque)
-# errors that code in C raises of what is no true array
-_OF_CODE_IN_C = (TypeError, ValueError, AttributeError, RuntimeError)
 # by which code changes what is in a container
 _SETS_ENTRIES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR"})
 _CHANGES = frozenset(
@@ -61,98 +56,6 @@ def find_shared(**roots: Any) -> str | None:
     that can be reached from these.
     """
     return next((found.path for found in _shared(roots)), None)
-
-
-def why_arrays_are_true(**roots: Any) -> str | None:
-    """Why no array may wait: a function of the program's that can be reached would do something
-    else with what stands for one, and nobody would see it. None: there is no such function.
-    """
-    for value, _, _, _ in reach(roots):
-        if not isinstance(value, FunctionType):
-            continue
-        if _is_of_a_library(sys.modules.get(value.__module__)):
-            continue
-        code = value.__code__
-        name = f"{value.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
-        if _tests_types(code):
-            return f"{name} asks whether type(…) is a class"
-        if _catches_all(code, value.__globals__):
-            return f"{name} catches errors, also those of code in C that takes true arrays only"
-    return None
-
-
-@lru_cache
-def _tests_types(code: CodeType) -> bool:
-    """Whether it compares types by `is`, or asks for subclasses."""
-    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
-    compares = any(
-        step.opname == "IS_OP" and not (before.opname == "LOAD_CONST" and before.argval is None)
-        for before, step in pairwise(steps)
-    )
-    names = {"type", "__class__"} & {*code.co_names}
-    if names and (compares or "issubclass" in code.co_names):
-        return True
-    return any(_tests_types(each) for each in code.co_consts if isinstance(each, CodeType))
-
-
-def _catches_all(code: CodeType, names: dict[str, Any]) -> bool:
-    """Whether it catches an error of any kind, or of the kinds that code in C raises.
-
-    Args:
-        names: its globals.
-    """
-    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
-    for at, step in enumerate(steps):
-        if step.opname == "PUSH_EXC_INFO":
-            # a bare `except`, or a `finally` that returns
-            rest = (each.opname for each in steps[at + 1 :])
-            first = next((each for each in rest if each in _ENDS), "")
-            if first == "RETURN_VALUE" or steps[at + 1].opname == "POP_TOP":
-                return True
-        elif step.opname == "CHECK_EXC_MATCH" and _may_catch(steps[at - 1], code, names):
-            return True
-    if not _KEEPS_ERRORS.isdisjoint((*code.co_names, *_keywords(code))):
-        return True
-    return any(_catches_all(each, names) for each in code.co_consts if isinstance(each, CodeType))
-
-
-# in a handler: what says whether the error goes on
-_ENDS = frozenset({"CHECK_EXC_MATCH", "RERAISE", "RETURN_VALUE"})
-# functions and options that keep an error, of a future, a task or a `with`
-_KEEPS_ERRORS = frozenset({"suppress", "exception", "return_exceptions"})
-
-
-def _may_catch(step: dis.Instruction, code: CodeType, names: dict[str, Any]) -> bool:
-    """Whether the errors that this step names may be of the kinds that code in C raises."""
-    if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-        found = [names.get(step.argval, getattr(builtins, step.argval, None))]
-    elif step.opname == "BUILD_TUPLE" or step.opname == "LOAD_ATTR":
-        # names of errors, of modules, and of others that are no errors
-        found = [names.get(each, getattr(builtins, each, None)) for each in code.co_names]
-        modules = [each for each in found if isinstance(each, ModuleType)]
-        found += [getattr(each, name, None) for each in modules for name in code.co_names]
-        found = [each for each in found if _is_of_errors(each)] or [None]
-    else:
-        found = [None]
-    return any(not _is_of_errors(each) or _catches(each) for each in found)
-
-
-def _is_of_errors(value: Any) -> bool:
-    kinds = value if isinstance(value, tuple) else (value,)
-    return all(isinstance(each, type) and issubclass(each, BaseException) for each in kinds)
-
-
-def _catches(kinds: Any) -> bool:
-    # OpenCV's is derived from Exception alone
-    return any(issubclass(each, kinds) for each in _OF_CODE_IN_C) or any(
-        each.__name__ == "error" for each in (kinds if isinstance(kinds, tuple) else (kinds,))
-    )
-
-
-def _keywords(code: CodeType) -> set[str]:
-    """Names of arguments that it gives to functions."""
-    names = [each for each in code.co_consts if isinstance(each, tuple)]
-    return {each for name in names for each in name if isinstance(each, str)}
 
 
 class Found(NamedTuple):
@@ -188,7 +91,7 @@ def reach(roots: dict[str, Any]) -> Iterator[Found]:
         if depth < _DEEPEST and not isinstance(value, (*_OPAQUE, *_ARRAYS)):
             is_own = found.is_own
             if not isinstance(value, (*_CONTAINERS, tuple, partial, MethodType)):
-                is_own = not _is_of_a_library(sys.modules.get(_class_of(value).__module__))
+                is_own = not is_of_a_library(sys.modules.get(_class_of(value).__module__))
             inside = type(value).__module__.startswith("albumentations.")
             todo.extend(
                 (Found(each, found.path + step, is_own, inside), depth + 1)
@@ -222,7 +125,7 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, FunctionType):
         yield from _names_of(value)
     elif isinstance(value, type):
-        if not _is_of_a_library(sys.modules.get(value.__module__)):
+        if not is_of_a_library(sys.modules.get(value.__module__)):
             yield from ((f".{name}", each) for name, each in vars(value).items())
     elif isinstance(value, property):
         yield "", value.fget
@@ -249,13 +152,13 @@ def _names_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function's own code names: globals, also those of the program's other modules, and
     variables of the functions around it.
     """
-    if _is_of_a_library(sys.modules.get(function.__module__)):
+    if is_of_a_library(sys.modules.get(function.__module__)):
         return
     for name in function.__code__.co_names:
         value = function.__globals__.get(name)
         if not isinstance(value, ModuleType):
             yield f":{name}", value
-        elif not _is_of_a_library(value):
+        elif not is_of_a_library(value):
             for inner in function.__code__.co_names:
                 yield f":{name}.{inner}", getattr(value, inner, None)
 
@@ -268,7 +171,7 @@ def _names_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
     yield "", getattr(function, "__wrapped__", None)
 
 
-def _is_of_a_library(module: ModuleType | None) -> bool:
+def is_of_a_library(module: ModuleType | None) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:  # built-in modules have none, nor has a program that is typed in
         return getattr(module, "__name__", "") not in ("__main__", "__mp_main__")
@@ -323,7 +226,7 @@ class Memory:
                     self._things[path] = value
             elif _is_number(value):
                 self._things[path] = value
-            elif not _is_of_a_library(sys.modules.get(_class_of(value).__module__)):
+            elif not is_of_a_library(sys.modules.get(_class_of(value).__module__)):
                 self._spaces[path] = _Space(value)
         self._most = {
             path: _MOST_CHANGING if changing.intersection(_WORDS.findall(path)) else _MOST_COPIED
