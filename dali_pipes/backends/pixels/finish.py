@@ -15,10 +15,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from PIL import Image
 
 from dali_pipes.backends.backend import Decoded
 from dali_pipes.backends.pixels.functions import Functions
-from dali_pipes.backends.pixels.gray import gray_of
+from dali_pipes.backends.pixels.gray import as_array, from_array, gray_of
 from dali_pipes.backends.pixels.operations import augment
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.backends.pixels.tensors import (
@@ -39,6 +40,9 @@ from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
 
 _TOP_LEFT = np.zeros(2, np.int64)
+# pixels of a side: a smaller image may have only pixels that PyTorch, whose weights have 16 bits,
+# rounds in another way than Pillow, whose weights have 22
+_SMALL = 16
 
 
 class Pixels(Protocol):
@@ -83,6 +87,10 @@ class DecodedTensor:
             return as_one(torch.from_numpy(resize_plain(pixels.numpy(), size)))
 
         smooth = antialias and interpolation != "nearest-exact"
+        if smooth and min(size) < _SMALL:
+            resample = Image.Resampling[interpolation.upper()]
+            resized = from_array(pixels.numpy()).resize(size[::-1], resample)
+            return as_one(torch.from_numpy(as_array(resized).copy()))
         return F.interpolate(as_one(pixels), size, mode=interpolation, antialias=smooth)
 
     def _in_channels(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -141,13 +149,15 @@ class View:
         moment would wait forever when it calls the operator itself.
         """
         transform = self._transform
-        height, width = shape = transform.largest_shape
+        shape = transform.largest_shape
+        height, width = (max(side, _SMALL) for side in shape)  # which PyTorch resizes
         form = (height + 3, width + 2, transform.channels)
         black = torch.zeros(form, dtype=torch.uint8, device="cpu")[1:]
         is_random = transform.interpolation == RANDOM
         for kind in INTERPOLATIONS[:2] if is_random else [transform.interpolation]:
             part = [0, 0, height + 2, width + 2]
-            DecodedTensor(black, transform.channels).resize(part, shape, kind, transform.antialias)
+            image = DecodedTensor(black, transform.channels)
+            image.resize(part, (height, width), kind, transform.antialias)
         images = crop_and_flip(as_one(black), [-1, -1], shape, (True, True))
 
         tables = np.zeros((2, 3, 256), np.uint8)
