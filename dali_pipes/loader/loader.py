@@ -19,7 +19,6 @@ itself keeps only its position.
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from dali_pipes.backends.backend import Backend, Decoded
@@ -327,12 +326,7 @@ class Loader(RefusesAttributes):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -20,7 +20,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -320,12 +319,7 @@ class LazyLoader(RefusesAttributes):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -184,7 +184,6 @@ NOTED = {
         array(mode="L")[None],
         np.expand_dims(array(mode="L"), 2),
         np.stack([array(mode="L")] * 3, -1),
-        array(mode="L") > 127,
     ),
     "stacks": lambda: (
         np.stack([array(0), array(1)]),

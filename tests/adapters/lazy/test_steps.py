@@ -293,16 +293,6 @@ CASES |= {
         args(st.just(3), st.sampled_from(["weighted_average", "desaturation", "max"])),
         COLORED_BYTES,
     ),
-    "albumentations.clahe": Case(args(numbers(1, 4), st.just((4, 4))), ARRAYS_OF_BYTES),
-    "albumentations.image_compression": Case(
-        args(st.integers(10, 100), st.just(".jpg")), COLORED_BYTES
-    ),
-    "albumentations.convolve": Case(args(st.just(np.full((3, 3), 1 / 9))), ARRAYS_OF_BYTES),
-    "albumentations.separable_convolve": Case(
-        args(st.just(np.array([0.25, 0.5, 0.25]))), ARRAYS_OF_BYTES
-    ),
-    "albumentations.median_blur": Case(args(st.sampled_from([3, 5])), ARRAYS_OF_BYTES),
-    "albumentations.box_blur": Case(args(st.sampled_from([3, 5])), ARRAYS_OF_BYTES),
     "albumentations.multiply_add": Case(
         args(numbers(0.5, 2), numbers(-50, 50), st.just(False)), ARRAYS_OF_BYTES
     ),

@@ -18,11 +18,10 @@ from dali_pipes.adapters.lazy.steps.step import NoPlace, Original, Step, add, or
 
 _PIXEL = "albumentations.augmentations.pixel.functional"
 _DROPOUT = "albumentations.augmentations.dropout.functional"
-_BLUR = "albumentations.augmentations.blur.functional"
 _CORE = "albucore.functions"
 
 
-def _row(owner: str, name: str, form: Any, plan: Any = None) -> Step:
+def _row(owner: str, name: str, form: Any, plan: Any) -> Step:
     """A row of the function inside of albumentations' decorators, which see what waits: none of
     these functions leaves them anything to do with bytes.
     """
@@ -192,18 +191,6 @@ add(
         for name in ("gamma_transform", "posterize", "solarize", "invert")
     ],
     _row(_PIXEL, "to_gray", form_gray, plan_gray),
-    # no place in the plan: made in the worker when the batch is there
-    *[
-        _row(owner, name, form)
-        for owner, name, form in [
-            (_PIXEL, "clahe", form_same),
-            (_PIXEL, "image_compression", form_colors),
-            (_PIXEL, "convolve", form_same),
-            (_PIXEL, "separable_convolve", form_same),
-            (_BLUR, "median_blur", form_same),
-            (_BLUR, "box_blur", form_same),
-        ]
-    ],
     _row(_CORE, "multiply_add", form_not_in_place, _plan_table(_CORE, "multiply_add")),
     _row(_CORE, "normalize", form_normalized, plan_normalize),
     _row(_CORE, "to_float", form_floats, plan_to_float),

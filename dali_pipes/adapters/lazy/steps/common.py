@@ -295,10 +295,6 @@ for _name, _compute, _in_place in [
     if _name != "div":
         _add_numbers(f"{_name} of", _turned(_compute))
 
-COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")
-# what no plan has a place for: the end of a recipe, which is carried out as noted
-add(*[Step(name, getattr(operator, name)) for name in COMPARISONS])
-
 
 # Changes in place of a part
 

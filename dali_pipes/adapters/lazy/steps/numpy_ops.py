@@ -11,17 +11,15 @@ import PIL.Image
 import torch
 
 from dali_pipes.adapters.lazy.cells import Ints, dense
-from dali_pipes.adapters.lazy.steps.common import COMPARISONS, for_each_picture, plan_nothing
+from dali_pipes.adapters.lazy.steps.common import for_each_picture, plan_nothing
 from dali_pipes.adapters.lazy.steps.step import Step, add
 
-_COMPARED = (np.equal, np.not_equal, np.greater, np.greater_equal, np.less, np.less_equal)
 # what they are noted as
 UFUNCS: dict[np.ufunc, str] = {
     np.add: "add",
     np.subtract: "sub",
     np.multiply: "mul",
     np.divide: "div",
-    **dict(zip(_COMPARED, COMPARISONS, strict=True)),
 }
 
 
@@ -60,8 +58,8 @@ def operand(ufunc: np.ufunc, array: Any, value: Any, turned: bool) -> Any:
     NumPy warns or raises where something overflows or is divided by zero. So this must not happen
     later: there are no such numbers.
     """
-    divides, compares = ufunc is np.divide, ufunc in _COMPARED
-    if (turned and (divides or compares)) or (array.dtype == np.float16 and not compares):
+    divides = ufunc is np.divide
+    if (turned and divides) or array.dtype == np.float16:
         return None
     if isinstance(value, (bool, int, float, np.bool_, np.number)):
         return value if _is_harmless(value, divides) else None

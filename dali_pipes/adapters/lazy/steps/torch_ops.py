@@ -17,7 +17,6 @@ import torch
 
 from dali_pipes.adapters.lazy.cells import CellView
 from dali_pipes.adapters.lazy.steps.common import (
-    COMPARISONS,
     WHOLE,
     Each,
     concatenate,
@@ -231,11 +230,6 @@ def _one(dtype: torch.dtype, ndim: int) -> torch.Tensor:
     return torch.ones((1,) * ndim, dtype=dtype, device="cpu")
 
 
-def _clamp(tensor: Any, least: Any = None, most: Any = None) -> Each:
-    dtype = torch.clamp(_one(tensor.dtype, 1), least, most).dtype
-    return Each(("torch.clamp", least, most), dtype)
-
-
 def _fill(tensor: Any, value: Any = 0) -> Each | None:
     if isinstance(value, torch.Tensor):
         if value.ndim or value.device.type != "cpu":
@@ -268,7 +262,6 @@ add(
     Step("torch.to", make_to, plan=lambda row, dtype, _: row.cast(dtype)),
     Step("torch.flip", _ATEN.flip.default, plan=plan_flip),
     Step("torch.constant_pad_nd", _ATEN.constant_pad_nd.default, plan=plan_pad),
-    Step("torch.clamp", torch.clamp),
 )
 _FORMS: dict[str, Callable[..., Any]] = {
     "alias.default detach.default": _alias,
@@ -290,7 +283,6 @@ _FORMS: dict[str, Callable[..., Any]] = {
     "stack.default": stack,
     "cat.default": concatenate,
     "rsub.Scalar": _arithmetic("sub of", _ATEN.rsub.Scalar),
-    "clamp.default": _clamp,
     "fill_.Scalar fill_.Tensor zero_.default": _fill,
     "copy_.default": _copy,
 }
@@ -298,8 +290,6 @@ for _name in ("add", "sub", "mul", "div"):
     _func = getattr(_ATEN, _name).Tensor
     _FORMS[f"{_name}.Tensor"] = _arithmetic(_name, _func)
     _FORMS[f"{_name}_.Tensor"] = _arithmetic(f"{_name} in place", _func, in_place=True)
-for _name in COMPARISONS:
-    _FORMS[f"{_name}.Scalar"] = _arithmetic(_name, getattr(_ATEN, _name).Scalar)
 
 
 def _operator(name: str) -> Any:
