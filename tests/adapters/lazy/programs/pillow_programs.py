@@ -166,14 +166,14 @@ class Decoded(Rows):
         return self.transform(decode_image(read_file(path), mode=ImageReadMode.RGB)), label
 
 
-@program("train", quick=True)
+@program("train")
 def decoded_tensors():
     steps = [v2.RandomResizedCrop((40, 40), antialias=True), v2.RandomVerticalFlip()]
     steps += [v2.ColorJitter(0.3, 0.3), v2.ToDtype(torch.float32, scale=True)]
     return training(Decoded(table(), nn.Sequential(v2.Compose(steps), FlipAndNoise())))
 
 
-@program("train")
+@program("train", quick=True)
 def policies_on_tensors():
     steps = [v2.RandAugment(num_ops=1), v2.Resize((48, 48)), v2.AutoAugment()]
     steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
