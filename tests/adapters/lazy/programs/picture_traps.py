@@ -1,6 +1,7 @@
 """Pictures of other kinds, what a file says of them, and what Pillow does with them."""
 
 import io
+import operator
 import warnings
 from pathlib import Path
 
@@ -243,7 +244,7 @@ def drawn_and_saved_and_opened_again(path, other):
 
 @trap
 def mistakes_in_calls_raise_where_they_are_made(path, other):
-    p, x, a = small(path), tensor(path), array(path)
+    p, x, y, a = small(path), tensor(path), F.pil_to_tensor(small(other)), array(path)
     calls = [lambda: p.resize((0, 5)), lambda: p.resize((5, 5), 99), lambda: p.crop((9, 9, 1, 1))]
     calls += [lambda: p.transpose(99), lambda: p.convert("XYZ"), lambda: p.filter(None)]
     calls += [lambda: p.point([1, 2, 3]), lambda: p.rotate("a")]
@@ -260,13 +261,14 @@ def mistakes_in_calls_raise_where_they_are_made(path, other):
     calls += [lambda: a[:, ::0], lambda: a + 300, lambda: cv2.resize(a, (0, 0))]
     calls += [lambda: cv2.cvtColor(a[..., 0], cv2.COLOR_BGR2GRAY)]
     calls += [lambda: cv2.warpAffine(a, np.eye(3), (9, 9)), lambda: cv2.flip(a, "x")]
+    calls += [lambda: y.div_(2), lambda: y.mul_(0.5), lambda: operator.itruediv(y, 255)]
     heard = []
     for call in calls:
         try:
             heard.append(getattr(call(), "size", 0))
         except Exception as error:
             heard.append(type(error).__name__)
-    return list(map(str, map(_plain, heard))), x
+    return list(map(str, map(_plain, heard))), x, y
 
 
 def _plain(size):
