@@ -32,7 +32,6 @@ LOUD = {
     "loader_of_a_class_of_the_program": "what its iterator has drawn cannot be drawn again",
     "sample_after_sample_of_an_iterator": "an iterator cannot be set back",
     "kept_and_an_error_while_pictures_wait_numbers_of_a_queue": "the same",
-    "kept_and_an_error_while_pictures_wait_rows_of_a_table": "the same",
     "kept_and_an_error_while_pictures_wait_members_of_a_stream": "the same",
     "kept_and_an_error_while_pictures_wait_shared_count": "other processes may have counted, too",
     "kept_and_an_error_while_pictures_wait_shared_count_without_a_lock": "the same",
