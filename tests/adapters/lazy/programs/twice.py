@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from lazy_programs import seed_globals
 from PIL import Image
 
 from dali_pipes.adapters.lazy.arrays import is_lazy
@@ -37,6 +38,12 @@ def lazily():
     with patched(), waiting(True):
         yield
     assert PROCESS.failed is None
+
+
+def seeded(program, *arguments):
+    """What it makes from equal random states."""
+    seed_globals(0)
+    return program(*arguments)
 
 
 def lazy_or_none(value):
