@@ -17,6 +17,7 @@ import psutil
 import pytest
 import torch
 from lazy_programs import (
+    CPU,
     Pictures,
     assert_equal,
     assert_same_as_ever,
@@ -41,8 +42,6 @@ from torchvision import datasets
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.convert import from_torch
 from dali_pipes.adapters.lazy.loader import LazyLoader
-
-CPU = dp.DaliConfig(device="cpu", num_threads=1)
 
 
 class DrawingSampler:

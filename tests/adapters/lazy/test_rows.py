@@ -90,8 +90,6 @@ def compare(executor, program, paths, in_a_step=1.0):
 
 # Chains that are drawn
 
-NUMBERS = st.integers(-6, 70)
-
 
 @st.composite
 def crops(draw, size, inside=False):
