@@ -16,14 +16,14 @@ from dali_pipes.adapters.lazy.tensors import lazy_of
 HEIGHT, WIDTH = 6, 8
 
 
-def _encoded(seed):
-    pixels = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+def encoded(seed, height=HEIGHT, width=WIDTH):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
 
 
-FILES = [_encoded(seed) for seed in range(4)]
+FILES = [encoded(seed) for seed in range(4)]
 
 
 def picture(at=0, mode="RGB"):
