@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import dataclasses
 import inspect
 import itertools
 import pickle
@@ -420,13 +419,6 @@ def indices_that_are_no_numbers(self, key):
     return tensor(self.files[name]).narrow(1, 0, size)
 
 
-@loader_trap(epochs=2)
-def order_of_a_generator_of_the_program():
-    generator = torch.Generator().manual_seed(5)
-    dataset = Pairs(lambda path, other: (tensor(path), torch.rand(())))
-    return DataLoader(dataset, 2, shuffle=True, generator=generator, num_workers=1, drop_last=True)
-
-
 # How a training loop uses its loader
 
 
@@ -481,16 +473,6 @@ def epochs_are_set_and_seeded(loader):
 
 
 @loop_trap(lambda: pairs(_drawn, 2, shuffle=True))
-def two_iterators_at_once(loader):
-    first, second = iter(loader), iter(loader)
-    for _ in range(2):
-        yield next(first)
-        yield next(second)
-    yield from first
-    yield from second
-
-
-@loop_trap(lambda: pairs(_drawn, 2, shuffle=True))
 @loop_trap(
     lambda: pairs(_drawn, 2, shuffle=True, num_workers=2, persistent_workers=True),
     name="epochs_that_are_given_up_with_workers_that_stay",
@@ -530,49 +512,6 @@ def data_set_is_used_outside_of_the_loader(loader):
         yield batch
         yield next(iter(other))
         yield loader.dataset[2]
-
-
-class Endless(DataLoader):
-    """Whose workers live as long as the training: YOLO's."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
-        self.iterator = super().__iter__()
-
-    def __len__(self):
-        return len(self.batch_sampler.sampler)
-
-    def __iter__(self):
-        for _ in range(len(self)):
-            yield next(self.iterator)
-
-
-class Repeated:
-    def __init__(self, sampler):
-        self.sampler = sampler
-
-    def __iter__(self):
-        while True:
-            yield from iter(self.sampler)
-
-
-@loader_trap(epochs=2)
-def loader_of_a_class_of_the_program():
-    return Endless(Pairs(_drawn), batch_size=3, shuffle=True, num_workers=1)
-
-
-class Moved(DataLoader):
-    """With an iterator of its own."""
-
-    def __iter__(self):
-        for number, batch in enumerate(super().__iter__()):
-            yield number, batch[0] * 2, dataclasses.replace(Pack(batch[1], 0), more=number)
-
-
-@loader_trap(epochs=2)
-def loader_with_an_iterator_of_its_own():
-    return Moved(Pairs(_both), batch_size=3)
 
 
 @loop_trap(lambda: pairs(_both, batch_size=2))

@@ -24,20 +24,14 @@ from programs.traps import SIZE, Pairs, array, loader_trap, loop_trap, pairs, sm
 
 
 @trap
-def point_by_a_function_that_draws(path, other):
-    p = small(path).point(lambda value: value + random.randint(-10, 10))
-    return F.to_tensor(p), random.random()
-
-
-@trap
-def point_by_a_function_that_counts(path, other):
+def point_by_a_function_that_draws_and_counts(path, other):
     calls = []
 
     def brighter(value):
         calls.append(value)
-        return value * 1.5
+        return value * 1.5 + random.randint(-10, 10)
 
-    return F.to_tensor(small(path).point(brighter)), len(calls)
+    return F.to_tensor(small(path).point(brighter)), len(calls), random.random()
 
 
 @trap

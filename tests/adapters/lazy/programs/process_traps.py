@@ -243,19 +243,6 @@ def _divide(worker):
     info.dataset.first, info.dataset.step = info.id, info.num_workers
 
 
-@loader_trap
-def worker_init_fn_swaps_what_the_data_set_does():
-    def swap(worker):
-        dataset = get_worker_info().dataset
-        dataset.item, dataset.files = _gray, dataset.files[::-1]
-
-    return DataLoader(Pairs(_both_as_tensors), batch_size=3, num_workers=2, worker_init_fn=swap)
-
-
-def _gray(path, other):
-    return F.to_tensor(small(path).convert("L")), get_worker_info().id
-
-
 def _both_as_tensors(path, other):
     return tensor(path), tensor(other)
 
@@ -285,11 +272,6 @@ def workers_that_stay(path, other):
 @trap(workers=1, raises=True)
 def errors_of_the_program_in_workers(path, other):
     raise KeyError(Path(path).name)
-
-
-@trap(raises=True)
-def errors_of_the_program(path, other):
-    return tensor(path).view(7, 7)
 
 
 @loader_trap(raises=True)
