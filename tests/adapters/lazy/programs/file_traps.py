@@ -14,15 +14,12 @@ import numpy as np
 import torch
 import torchvision.transforms.functional as F
 from PIL import ContainerIO, Image, ImageFile
-from torch.utils.data import DataLoader
 from torchvision.io import read_file, read_image
 
 from programs import pictures
 from programs.pictures import aged, fresh
 from programs.traps import (
-    COUNT,
     SIZE,
-    Pairs,
     array,
     dataset_trap,
     loader_trap,
@@ -280,26 +277,6 @@ def picture_that_is_fed_in_parts(path, other):
     for at in range(0, len(data), 500):
         parser.feed(data[at : at + 500])
     return resized(parser.close())
-
-
-@loader_trap
-def records_that_are_read_one_after_the_other():
-    """From a file that is opened once, whose position a copy of the process shares."""
-
-    class Records(Pairs):
-        file = None
-
-        def __getitem__(self, at):
-            if self.file is None:
-                self.file = open(self.packed, "rb", buffering=0)  # noqa: SIM115
-            size = int.from_bytes(self.file.read(4), "big")
-            return F.to_tensor(small(io.BytesIO(self.file.read(size))))
-
-    dataset = Records(None)
-    dataset.packed = fresh()
-    data = [Path(file).read_bytes() for file in dataset.files[:COUNT]]
-    dataset.packed.write_bytes(b"".join(len(one).to_bytes(4, "big") + one for one in data))
-    return DataLoader(dataset, batch_size=3)
 
 
 # Files that cannot be decoded
