@@ -6,7 +6,6 @@ import pytest
 import torch
 from accelerate import Accelerator, skip_first_batches
 from accelerate.data_loader import prepare_data_loader
-from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DataLoaderConfiguration
 from adapter_ranks import example, rows, start
 from ranks import finish, kill_after
@@ -14,16 +13,9 @@ from ranks import finish, kill_after
 import dali_pipes as dp
 from dali_pipes.adapters.accelerate import AccelerateLoader
 
+pytestmark = pytest.mark.usefixtures("alone")
 STEPS, EPOCHS = 4, 3  # of 37 images in batches of 10
 TRANSFORM = dp.EvalTransform(resize=8, size=8)
-
-
-@pytest.fixture(autouse=True)
-def alone():
-    """Accelerate's states are those of the process."""
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
 
 
 @pytest.fixture

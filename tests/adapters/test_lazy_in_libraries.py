@@ -6,7 +6,6 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
@@ -18,6 +17,7 @@ from dali_pipes.adapters.lightning import DataModule
 from dali_pipes.adapters.transformers import TrainerLoader
 
 pytestmark = [
+    pytest.mark.usefixtures("alone"),
     pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
     pytest.mark.filterwarnings("ignore:The `srun` command is available"),
@@ -53,14 +53,6 @@ def build(files):
         return dp.from_torch(old, dp.TorchConfig(num_workers=0), **options)
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def alone():
-    """Accelerate's states are those of the process."""
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
 
 
 def note(images, labels):

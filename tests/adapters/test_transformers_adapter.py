@@ -4,23 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState, GradientState
 from adapter_ranks import example
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import dali_pipes as dp
 from dali_pipes.adapters.transformers import TrainerLoader
 
+pytestmark = pytest.mark.usefixtures("alone")
 STEPS, EPOCHS = 3, 2  # of 37 images in batches of 18
 QUIET = {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
-
-
-@pytest.fixture(autouse=True)
-def alone():
-    """Accelerate's states are those of the process."""
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 import random
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torchvision import transforms as T
 
+import dali_pipes as dp
 from dali_pipes.adapters.lazy.loader import LazyLoader
 
 COUNT = 20
+CPU = dp.DaliConfig(device="cpu", num_threads=1)
 
 
 def make_pictures(folder, count=COUNT):
@@ -108,6 +111,14 @@ def batches_of(loader, epochs=1, most=None):
             if number + 1 == most:
                 break
     return found
+
+
+def heard_of(loader, epochs=1):
+    """Its batches, and what it says."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = batches_of(loader, epochs)
+    return found, [str(each.message) for each in heard if each.category is UserWarning]
 
 
 def copied(value):

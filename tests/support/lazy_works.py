@@ -4,12 +4,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import PIL.Image
+import pytest
 import torch
 
+import dali_pipes as dp
 from dali_pipes.adapters.lazy.cells import is_laid_out
+from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
 from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.state import eager, waiting
+
+BACKENDS = {
+    "torch": dp.TorchConfig(num_workers=0),
+    "dali": dp.DaliConfig(device="cpu", num_threads=1),
+}
+
+
+def opened(path: str) -> PIL.Image.Image:
+    """A picture whose file is closed."""
+    picture = PIL.Image.open(path)
+    picture.load()
+    return picture
 
 
 def waits_for(program: Callable[..., Any], *each: Sequence[Any]) -> WaitingParts:
@@ -33,6 +49,22 @@ def values_of(work: LazyWork) -> list[Any]:
 def made_by(executor: Executor, program: Callable[..., Any], *each: Sequence[Any]) -> list[Any]:
     (work,) = executor.run(iter([work_of(waits_for(program, *each))]))
     return values_of(work)
+
+
+def made_by_backend(
+    name: str, program: Callable[..., Any], each: Sequence[Any]
+) -> tuple[list[Any], Any]:
+    """The same by a backend that gets pictures of every kind, however few; and what it has left to
+    the program's libraries.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "FEW", 1)
+        executor = Executor(BACKENDS[name], torch.device("cpu"), len(each), ahead=0)
+        try:
+            made = made_by(executor, program, each)
+        finally:
+            executor.close()
+    return made, executor.left
 
 
 def steps_apart(made: Any, true: Any, in_a_step: float = 1.0) -> np.ndarray:

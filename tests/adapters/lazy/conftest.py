@@ -6,12 +6,19 @@ import pytest
 from lazy_programs import make_pictures
 
 from dali_pipes.adapters.lazy import compared
+from dali_pipes.adapters.lazy.patching import patched
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
     """Paths of 20 small JPEGs."""
     return make_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def libraries_know_what_waits():
+    with patched():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -28,15 +28,11 @@ QUICK = (
 LOUD = {
     "cache_of_opened_pictures_whose_files_go": "nobody has their bytes any more",
     "loader_changes_between_epochs": "a lazy loader has no settings",
-    "two_iterators_at_once": "a lazy loader delivers one epoch at a time",
-    "loader_of_a_class_of_the_program": "what its iterator has drawn cannot be drawn again",
     "sample_after_sample_of_an_iterator": "an iterator cannot be set back",
     "kept_and_an_error_while_pictures_wait_numbers_of_a_queue": "the same",
-    "kept_and_an_error_while_pictures_wait_rows_of_a_table": "the same",
     "kept_and_an_error_while_pictures_wait_members_of_a_stream": "the same",
     "kept_and_an_error_while_pictures_wait_shared_count": "other processes may have counted, too",
     "kept_and_an_error_while_pictures_wait_shared_count_without_a_lock": "the same",
-    "loader_with_an_iterator_of_its_own": "its class decides what a batch is",
 }
 
 

@@ -2,7 +2,6 @@
 a backend makes them within its tolerance.
 """
 
-import random
 from typing import Any
 
 import numpy as np
@@ -10,22 +9,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lazy_works import made_by, steps_apart
+from lazy_works import BACKENDS, made_by_backend, steps_apart
 from PIL import Image, ImageEnhance, ImageOps
-from programs.twice import true_of, waits
+from programs.twice import seeded, true_of, waits
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-import dali_pipes as dp
-from dali_pipes.adapters.lazy.compiler import lines
-from dali_pipes.adapters.lazy.compiler.executor import Executor
-from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.state import waiting
 
-BACKENDS = {
-    "torch": dp.TorchConfig(num_workers=0),
-    "dali": dp.DaliConfig(device="cpu", num_threads=1),
-}
+pytestmark = pytest.mark.usefixtures("libraries_know_what_waits")
 MOST = 3.0  # of 255, on average: where operations decide by thresholds what becomes of a pixel
 COUNT = 3
 
@@ -84,12 +76,6 @@ ENDS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def libraries_know_what_waits():
-    with patched():
-        yield
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Paths of smooth pictures of several sizes, in colors and in gray, by number."""
@@ -101,13 +87,6 @@ def files(tmp_path_factory):
         paths.append(folder / f"{at}.{'png' if at == 2 else 'jpg'}")
         (picture.convert("L") if at == 3 else picture).save(paths[-1], quality=95)
     return list(map(str, paths))
-
-
-def seeded(program: Any, *arguments: Any) -> Any:
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)
-    return program(*arguments)
 
 
 @pytest.mark.parametrize("of", ["v1", "v2", "v2 of tensors"])
@@ -175,13 +154,7 @@ def test_a_chain_is_made_lazily_as_truly(chain, files):
 def test_a_chain_is_made_by_a_backend(backend, chain, files):
     program = program_of(chain, files)
     true = seeded(lambda: [program() for _ in range(COUNT)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "FEW", 1)
-        executor = Executor(BACKENDS[backend], torch.device("cpu"), COUNT, ahead=0)
-        try:
-            made = seeded(made_by, executor, program, range(COUNT))
-        finally:
-            executor.close()
+    made, _ = seeded(made_by_backend, backend, program, range(COUNT))
     step = {"bytes": 1, "array": 2 / 255, "normalized": 4 / 255}.get(chain[2], 1 / 255)
     for one, other in zip(made, true, strict=True):
         assert steps_apart(one, other, step).mean() < MOST

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 import threading
 import time
-import warnings
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,16 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lazy_programs import Pictures, assert_equal, batches_of, loader_of
+from lazy_programs import CPU, Pictures, assert_equal, batches_of, heard_of, loader_of
 from PIL import Image
 
-import dali_pipes as dp
 from dali_pipes.adapters.lazy import compared
 from dali_pipes.adapters.lazy.compared import NotTheSame, Unknown, compare, difference, prints
 from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.adapters.lazy.tensors import lazy_of
 
-CPU = dp.DaliConfig(device="cpu", num_threads=1)
 Pair = namedtuple("Pair", "one two")
 
 
@@ -187,13 +184,6 @@ def test_a_copy_writes_no_files(tmp_path):
 
 
 # In a loader
-
-
-def heard_of(loader):
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        found = batches_of(loader)
-    return found, [str(each.message) for each in heard if each.category is UserWarning]
 
 
 class Differs(Pictures):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as F
+from lazy_programs import seed_globals
 from PIL import Image
+from programs.twice import encoded
 from torch.utils.data import default_collate
 from torchvision import tv_tensors
 from torchvision.transforms import v2
@@ -19,16 +21,7 @@ from dali_pipes.adapters.lazy.state import PROCESS, STATE, waiting
 from dali_pipes.adapters.lazy.tensors import lazy_of
 
 COUNT = 4
-
-
-def _encoded(seed):
-    pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-FILES = [_encoded(seed) for seed in range(COUNT)]
+FILES = [encoded(seed, 12, 10) for seed in range(COUNT)]
 
 
 def picture(at):
@@ -43,21 +36,16 @@ def array(at):
     return np.array(picture(at)).transpose(2, 0, 1)
 
 
-def seed(number):
-    for each in (random.seed, np.random.seed, torch.manual_seed):
-        each(number)
-
-
 def dry_run(collate, item=tensor, number=0):
     """Whether `draw_as` has drawn; it has drawn what `collate` draws, or nothing."""
-    seed(number)
+    seed_globals(number)
     before = read_states()
     collate([(item(at), at) for at in range(COUNT)])
     after = read_states()
     with patched(), waiting(True):
         PROCESS.seen.clear()
         samples = [(item(at), at) for at in range(COUNT)]
-        seed(number)
+        seed_globals(number)
         drawn = draw_as(collate, samples)
         assert read_states() == (after if drawn else before)
         assert not PROCESS.seen and PROCESS.failed is None and not STATE.is_dry
@@ -214,7 +202,7 @@ def test_what_looks_at_values_is_said_and_the_states_are_put_back(look, catches)
 
 
 def test_what_fails_is_no_dry_run():
-    seed(0)
+    seed_globals(0)
     states = read_states()
     with waiting(True):
         assert not draw_as(lambda samples: fail(torch.rand(3)), [])

@@ -20,12 +20,12 @@ import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import executor as executor_module
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
-from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.recipes import Changed
 from dali_pipes.adapters.lazy.steps.step import STEPS
 from dali_pipes.backends.backend import Decoded, Description
 from dali_pipes.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("libraries_know_what_waits")
 CPU = torch.device("cpu")
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),
@@ -34,12 +34,6 @@ BACKENDS = {
     "graph": dp.DaliConfig(device="cpu", num_threads=1, resize="dali"),
 }
 BATCH = 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def libraries_know_what_waits():
-    with patched():
-        yield
 
 
 @pytest.fixture(scope="module")

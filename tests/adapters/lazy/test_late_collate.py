@@ -3,21 +3,17 @@ the random numbers that they would have had in the worker.
 """
 
 import random
-import warnings
 
 import numpy as np
 import pytest
 import torch
-from lazy_programs import Pictures, assert_equal, batches_of, loader_of, seed_globals
+from lazy_programs import CPU, Pictures, assert_equal, batches_of, heard_of, loader_of, seed_globals
 from torch.utils.data import default_collate
 from torchvision.transforms import v2
 
-import dali_pipes as dp
 from dali_pipes.adapters.lazy.finishing import draws_on_cpu
 from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.adapters.lazy.random_numbers import own_numbers
-
-CPU = dp.DaliConfig(device="cpu", num_threads=1)
 
 
 def mix(samples):
@@ -75,13 +71,6 @@ def draw_by_pixels(samples):
     images, *rest = default_collate(samples)
     numbers = torch.rand(1 + int(images.abs().sum()) % 5)
     return images, numbers.sum(), *rest
-
-
-def heard_of(loader, epochs=1):
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        found = batches_of(loader, epochs)
-    return found, [str(each.message) for each in heard if each.category is UserWarning]
 
 
 @pytest.mark.parametrize("collate", [mix, erase_some, Mixing()], ids=["all", "some", "recipe"])

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import torch
 from lazy_programs import (
+    CPU,
     Pictures,
     assert_equal,
     assert_same_as_ever,
@@ -26,7 +27,6 @@ from lazy_programs import (
     train_steps,
 )
 from PIL import Image
-from programs.batch_traps import Endless
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -41,8 +41,6 @@ from torchvision import datasets
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.convert import from_torch
 from dali_pipes.adapters.lazy.loader import LazyLoader
-
-CPU = dp.DaliConfig(device="cpu", num_threads=1)
 
 
 class DrawingSampler:
@@ -308,6 +306,31 @@ def test_what_is_no_dataloader_is_refused_by_name(files):
         from_torch(loader)
     with pytest.raises(dp.ConfigError, match="on_bad_sample"):
         from_torch(loader_of(data), CPU, on_bad_sample="skip")
+
+
+class Endless(DataLoader):
+    """Whose workers live as long as the training: YOLO's."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+class Repeated:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from lazy_programs import (
+    CPU,
     Pictures,
     Stream,
     assert_equal,
@@ -18,6 +19,7 @@ from lazy_programs import (
     batches_of,
     copied,
     garble,
+    heard_of,
     loader_of,
     make_pictures,
     truncate,
@@ -30,15 +32,6 @@ import dali_pipes as dp
 from dali_pipes.adapters.lazy.convert import from_torch
 from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.adapters.lazy.tensors import lazy_of
-
-CPU = dp.DaliConfig(device="cpu", num_threads=1)
-
-
-def heard_of(loader, epochs=1):
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        found = batches_of(loader, epochs)
-    return found, [str(each.message) for each in heard if each.category is UserWarning]
 
 
 @pytest.mark.parametrize("check", [True, False])

@@ -6,27 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as F
-from lazy_works import made_by
+from lazy_works import BACKENDS, made_by_backend, opened
 from PIL import Image
 from torchvision.io import read_image
 
-import dali_pipes as dp
-from dali_pipes.adapters.lazy.compiler import lines
-from dali_pipes.adapters.lazy.compiler.executor import Executor
-from dali_pipes.adapters.lazy.patching import patched
-
 WIDTH, HEIGHT, COUNT = 37, 23, 3
 MEAN, STD = torch.tensor([0.4, 0.5, 0.6])[:, None, None], torch.tensor([0.2, 0.25, 0.3])
-BACKENDS = {
-    "torch": dp.TorchConfig(num_workers=0),
-    "dali": dp.DaliConfig(device="cpu", num_threads=1),
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def libraries_know_what_waits():
-    with patched():
-        yield
+pytestmark = pytest.mark.usefixtures("libraries_know_what_waits")
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +24,6 @@ def paths(tmp_path_factory):
         picture.save(path)
         picture.convert("L").save(path.replace(".png", " gray.png"))
     return found
-
-
-def opened(path):
-    """A picture whose file is closed."""
-    picture = Image.open(path)
-    picture.load()
-    return picture
 
 
 def gray(path):
@@ -118,15 +97,10 @@ PROGRAMS |= {f"numpy, {name}": each for name, each in ARRAYS.items()}
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_backend_makes_all_of_it(name, backend, paths, monkeypatch):
-    monkeypatch.setattr(lines, "FEW", 1)
+def test_a_backend_makes_all_of_it(name, backend, paths):
     program = PROGRAMS[name]
-    executor = Executor(BACKENDS[backend], torch.device("cpu"), COUNT, ahead=0)
-    try:
-        made = made_by(executor, program, paths)
-    finally:
-        executor.close()
-    assert not executor.left, executor.left
+    made, left = made_by_backend(backend, program, paths)
+    assert not left, left
     for path, value in zip(paths, made, strict=True):
         true = program(path)
         assert type(value) is type(true) and value.dtype == true.dtype

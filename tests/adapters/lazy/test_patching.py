@@ -4,13 +4,13 @@ import importlib
 import inspect
 import math
 import multiprocessing
-import os
 import pickle
 import sys
 import threading
 from types import ModuleType
 
 import pytest
+from programs.running import in_a_fork
 
 from dali_pipes.adapters.lazy import patching
 from dali_pipes.adapters.lazy.patching import patch_for_good, patched
@@ -162,22 +162,6 @@ def test_threads_may_come_and_go(library):
     assert not wrong and module.double(3) == 6
 
 
-def in_a_fork(call):
-    """What `call` returns in a forked copy of this process."""
-    out, into = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.write(into, repr(call()).encode())
-        finally:
-            os._exit(0)
-    os.close(into)
-    with os.fdopen(out, "rb") as file:
-        found = file.read()
-    os.waitpid(child, 0)
-    return found.decode()
-
-
 def test_a_fork_has_them_and_may_enter_though_another_thread_held_the_lock(library):
     module = importlib.import_module(library)
     replace(library, "double", lambda function, *args: -function(*args))
@@ -193,12 +177,12 @@ def test_a_fork_has_them_and_may_enter_though_another_thread_held_the_lock(libra
             return module.double(3)
 
     with patched():
-        assert in_a_fork(lambda: module.double(3)) == "-6"
+        assert in_a_fork(lambda: module.double(3)) == -6
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait(60)
     try:
-        assert in_a_fork(enter) == "-6"
+        assert in_a_fork(enter) == -6
     finally:
         done.set()
         thread.join()

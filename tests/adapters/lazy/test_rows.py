@@ -17,14 +17,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from lazy_works import made_by, steps_apart, waits_for
+from lazy_works import BACKENDS, made_by, opened, steps_apart, waits_for
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torchvision import transforms as T
 from torchvision import tv_tensors
 from torchvision.io import read_image
 from torchvision.transforms import v2
 
-import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.compiler.places import NotePlaces
@@ -32,21 +31,11 @@ from dali_pipes.adapters.lazy.compiler.reading import read
 from dali_pipes.adapters.lazy.compiler.row import _nearest_places
 from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.parcels import Packed, Parcel, Told
-from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.state import PROCESS, eager
 from dali_pipes.adapters.lazy.steps.step import NoPlace
 
 WIDTH, HEIGHT, COUNT = 61, 47, 3
-BACKENDS = {
-    "torch": dp.TorchConfig(num_workers=0),
-    "dali": dp.DaliConfig(device="cpu", num_threads=1),
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def libraries_know_what_waits():
-    with patched():
-        yield
+pytestmark = pytest.mark.usefixtures("libraries_know_what_waits")
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +72,6 @@ def executor():
         each.close()
 
 
-def opened(file):
-    """A picture whose file is closed."""
-    picture = Image.open(file)
-    picture.load()
-    return picture
-
-
 def without_place(picture):
     """Steps that wait, and that no backend makes."""
     return ImageEnhance.Contrast(picture).enhance(0.5).resize((20, 8))
@@ -107,8 +89,6 @@ def compare(executor, program, paths, in_a_step=1.0):
 
 
 # Chains that are drawn
-
-NUMBERS = st.integers(-6, 70)
 
 
 @st.composite

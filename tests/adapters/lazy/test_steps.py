@@ -5,7 +5,6 @@ the true one. The result must wait, look as the true one, and be equal to it, bi
 """
 
 import importlib
-import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +16,8 @@ import timm.data as timm_data
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lazy_works import made_by, steps_apart
-from programs.twice import layout, true_of, waits
+from lazy_works import BACKENDS, made_by, made_by_backend, steps_apart
+from programs.twice import layout, seeded, true_of, waits
 from torchvision.io import (
     ImageReadMode,
     decode_image,
@@ -28,14 +27,13 @@ from torchvision.io import (
 from torchvision.transforms.v2 import functional as v2
 from torchvision.transforms.v2.functional import InterpolationMode
 
-import dali_pipes as dp
 from dali_pipes.adapters.lazy.compiler import lines
 from dali_pipes.adapters.lazy.compiler.executor import Executor
-from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.state import PROCESS, waiting
 from dali_pipes.adapters.lazy.steps import albumentations, opencv, torchvision_tensors
 from dali_pipes.adapters.lazy.steps.step import STEPS
 
+pytestmark = pytest.mark.usefixtures("libraries_know_what_waits")
 HEIGHT, WIDTH, COUNT = 30, 37, 2
 
 
@@ -54,12 +52,6 @@ def files(tmp_path_factory):
     colors.save(folder / "colors.jpg", quality=95)
     colors.convert("L").save(folder / "gray.png")
     return {path.name: str(path) for path in folder.iterdir()}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def libraries_know_what_waits():
-    with patched():
-        yield
 
 
 # What functions are called with
@@ -443,12 +435,6 @@ TOLERANCES = {
 }
 
 
-BACKENDS = {
-    "torch": dp.TorchConfig(num_workers=0),
-    "dali": dp.DaliConfig(device="cpu", num_threads=1),
-}
-
-
 def test_every_row_with_a_plan_is_among_these():
     planned = {name for name in CASES if STEPS[name].plan is not None}
     assert planned - {*PLANNED} == set()
@@ -456,21 +442,16 @@ def test_every_row_with_a_plan_is_among_these():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", PLANNED)
-def test_a_backend_makes_what_the_library_makes(name, backend, files, monkeypatch):
-    monkeypatch.setattr(lines, "FEW", 1)
+def test_a_backend_makes_what_the_library_makes(name, backend, files):
     kind, positional, options = PLANNED[name]
     kinds = TENSORS if name.startswith("v") else ARRAYS
-    executor = Executor(BACKENDS[backend], torch.device("cpu"), COUNT, ahead=0)
 
     def program(_: int) -> Any:
         return called(name, kinds[kind](files), positional, options)
 
-    try:
-        made = made_by(executor, program, range(COUNT))
-    finally:
-        executor.close()
+    made, left = made_by_backend(backend, program, range(COUNT))
     true = program(0)
-    assert not executor.left, executor.left
+    assert not left, left
     floats = "float" in str(true.dtype)
     step = {"albumentations.normalize": 0.01}.get(name, 1 / 255) if floats else 1.0
     for each in made:
@@ -555,13 +536,6 @@ def test_crops_beyond_the_edges_are_padded(kind, size, files, monkeypatch):
     assert not executor.left
     for each in by_backend:
         assert steps_apart(each, true).max() <= 1
-
-
-def seeded(program: Any, *arguments: Any) -> Any:
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)
-    return program(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import dataclasses
 import inspect
 import itertools
 import pickle
@@ -19,7 +18,6 @@ import torchvision.transforms.functional as F
 from PIL import Image
 from torch.utils.data import (
     BatchSampler,
-    ChainDataset,
     ConcatDataset,
     DataLoader,
     IterableDataset,
@@ -115,20 +113,19 @@ def _in_one(*kinds):
     return lambda *parts: [kind(*parts) for kind in kinds]
 
 
+def _mapping(kind):
+    return lambda *parts: kind(dict(zip("ab", parts, strict=True)))
+
+
+_MAPPINGS = map(_mapping, (collections.UserDict, collections.OrderedDict, collections.ChainMap))
+
+
 trap(
     _both,
     name="batches_of_classes",
-    collate_fn=_collated(_in_one(Pack, Slots, Named, OldSlots)),
+    collate_fn=_collated(_in_one(Pack, Slots, Named, OldSlots, *_MAPPINGS)),
     workers=1,
 )
-
-
-def _mappings(*parts):
-    kinds = collections.UserDict, collections.OrderedDict, collections.ChainMap
-    return [kind(dict(zip("ab", parts, strict=True))) for kind in kinds]
-
-
-trap(_both, name="batches_of_mappings", collate_fn=_collated(_mappings), workers=1)
 
 
 trap(_both, name="batches_of_a_class_with_a_constructor_of_its_own", collate_fn=Plain, workers=1)
@@ -153,13 +150,6 @@ def batches_of_odd_containers(samples):
         np.ma.masked_less(arrays[0], 9),
         _nested(xs[0]),
     ]
-
-
-@collate_trap(_zero)
-def batches_with_iterators(samples):
-    """A batch that makes its tensors when it is asked."""
-    x = samples[0][0]
-    return {"call": [(lambda: x * 2)().sum()], "iterator": iter([each[0] for each in samples])}
 
 
 @collate_trap(_zero)
@@ -212,9 +202,8 @@ def tensors_are_padded_by_a_registered_function():
         return torch.stack([F.pad(each, [0, 0, width - each.shape[-1], 0]) for each in samples])
 
     default_collate_fn_map[torch.Tensor] = padded
-    dataset = Pairs(lambda path, other: F.to_tensor(Image.open(path).convert("RGB").resize((9, 9))))
-    dataset.item = lambda path, other: F.to_tensor(small(path).crop((0, 0, len(path) % 7 + 9, 9)))
-    return DataLoader(dataset, batch_size=3)
+    item = lambda path, other: F.to_tensor(small(path).crop((0, 0, len(path) % 7 + 9, 9)))  # noqa: E731
+    return DataLoader(Pairs(item), batch_size=3)
 
 
 # Collate functions that look or change
@@ -315,11 +304,6 @@ def no_batches(path, other):
     return {"x": tensor(path), "a": array(path), "p": small(path), "f": array(path) / 255}
 
 
-@trap(collate_fn=list)
-def samples_of_many_sizes(path, other):
-    return F.to_tensor(Image.open(path).convert("RGB")), cv2.imread(other)
-
-
 @trap(collate_fn=list, workers=1)
 def samples_with_pictures(path, other):
     return Image.open(path), small(other), small(other).convert("L"), Image.open(other).copy()
@@ -328,19 +312,8 @@ def samples_with_pictures(path, other):
 @trap(collate_fn=list, workers=1)
 def same_object_twice_in_a_sample(path, other):
     x, a, p = tensor(path), array(path), small(path)
-    return x, x, [x, a, tensor(other)], x[:, 2:], a, p, p, torch.from_numpy(a)
-
-
-@trap(collate_fn=list)
-def sample_of_one_picture_in_many_places(path, other):
-    x = tensor(path)
-    return {
-        "x": x,
-        "view": x.view(-1),
-        "detached": x.detach(),
-        "copy": x.clone(),
-        "list": [x, (x,)],
-    }
+    inside = {"list": [x, (x, a)], "other": tensor(other)}
+    return x, x, inside, x[:, 2:], x.clone(), a, p, p, torch.from_numpy(a)
 
 
 # Data sets and samplers
@@ -373,11 +346,6 @@ class Some(IterableDataset):
         for path in self.files:
             if random.random() < 0.8:
                 yield tensor(path), torch.rand(())
-
-
-@loader_trap(epochs=2)
-def streams_one_after_the_other():
-    return DataLoader(ChainDataset([Some(FILES[:5]), Some(FILES[3:8])]), batch_size=3)
 
 
 @loader_trap(epochs=2)
@@ -451,13 +419,6 @@ def indices_that_are_no_numbers(self, key):
     return tensor(self.files[name]).narrow(1, 0, size)
 
 
-@loader_trap(epochs=2)
-def order_of_a_generator_of_the_program():
-    generator = torch.Generator().manual_seed(5)
-    dataset = Pairs(lambda path, other: (tensor(path), torch.rand(())))
-    return DataLoader(dataset, 2, shuffle=True, generator=generator, num_workers=1, drop_last=True)
-
-
 # How a training loop uses its loader
 
 
@@ -512,16 +473,6 @@ def epochs_are_set_and_seeded(loader):
 
 
 @loop_trap(lambda: pairs(_drawn, 2, shuffle=True))
-def two_iterators_at_once(loader):
-    first, second = iter(loader), iter(loader)
-    for _ in range(2):
-        yield next(first)
-        yield next(second)
-    yield from first
-    yield from second
-
-
-@loop_trap(lambda: pairs(_drawn, 2, shuffle=True))
 @loop_trap(
     lambda: pairs(_drawn, 2, shuffle=True, num_workers=2, persistent_workers=True),
     name="epochs_that_are_given_up_with_workers_that_stay",
@@ -561,49 +512,6 @@ def data_set_is_used_outside_of_the_loader(loader):
         yield batch
         yield next(iter(other))
         yield loader.dataset[2]
-
-
-class Endless(DataLoader):
-    """Whose workers live as long as the training: YOLO's."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
-        self.iterator = super().__iter__()
-
-    def __len__(self):
-        return len(self.batch_sampler.sampler)
-
-    def __iter__(self):
-        for _ in range(len(self)):
-            yield next(self.iterator)
-
-
-class Repeated:
-    def __init__(self, sampler):
-        self.sampler = sampler
-
-    def __iter__(self):
-        while True:
-            yield from iter(self.sampler)
-
-
-@loader_trap(epochs=2)
-def loader_of_a_class_of_the_program():
-    return Endless(Pairs(_drawn), batch_size=3, shuffle=True, num_workers=1)
-
-
-class Moved(DataLoader):
-    """With an iterator of its own."""
-
-    def __iter__(self):
-        for number, batch in enumerate(super().__iter__()):
-            yield number, batch[0] * 2, dataclasses.replace(Pack(batch[1], 0), more=number)
-
-
-@loader_trap(epochs=2)
-def loader_with_an_iterator_of_its_own():
-    return Moved(Pairs(_both), batch_size=3)
 
 
 @loop_trap(lambda: pairs(_both, batch_size=2))

@@ -7,7 +7,6 @@ import random
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import cv2
 import numpy as np
@@ -25,20 +24,14 @@ from programs.traps import SIZE, Pairs, array, loader_trap, loop_trap, pairs, sm
 
 
 @trap
-def point_by_a_function_that_draws(path, other):
-    p = small(path).point(lambda value: value + random.randint(-10, 10))
-    return F.to_tensor(p), random.random()
-
-
-@trap
-def point_by_a_function_that_counts(path, other):
+def point_by_a_function_that_draws_and_counts(path, other):
     calls = []
 
     def brighter(value):
         calls.append(value)
-        return value * 1.5
+        return value * 1.5 + random.randint(-10, 10)
 
-    return F.to_tensor(small(path).point(brighter)), len(calls)
+    return F.to_tensor(small(path).point(brighter)), len(calls), random.random()
 
 
 @trap
@@ -49,15 +42,6 @@ def rows_are_shuffled_without_warnings(path, other):
     np.random.RandomState(3).shuffle(b)
     np.random.default_rng(3).shuffle(c)
     return a, b, c
-
-
-@trap
-def rows_are_shuffled_after_a_look_and_errors_are_caught(path, other):
-    a = array(path)
-    total = int(a.sum())
-    with suppress(Exception):
-        np.random.default_rng(3).shuffle(a)
-    return a, total
 
 
 @trap
@@ -147,12 +131,6 @@ def array_gets_another_size_in_place(path, other):
     return a, a.shape, a[:, :9].copy()
 
 
-@trap
-def type_is_that_of_another_array(path, other):
-    a, b = array(path), np.zeros((SIZE, SIZE, 3), np.uint8)
-    return (a if type(a) is type(b) else b), issubclass(type(a), np.ndarray)
-
-
 _OF_FILES_OR_TYPES = (TypeError, OSError)
 
 
@@ -203,12 +181,6 @@ def _loader(collate):
 @loader_trap
 def collate_draws_from_its_argument():
     return _loader(functools.partial(_collate_by, generator=np.random.default_rng(0)))
-
-
-@loader_trap
-def collate_draws_from_a_generator_around_it():
-    generator = random.Random(5)
-    return _loader(lambda samples: _mixed(samples, generator.random()))
 
 
 @loader_trap

@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import io
-import mmap
 import os
 import shutil
 import tarfile
@@ -15,15 +14,12 @@ import numpy as np
 import torch
 import torchvision.transforms.functional as F
 from PIL import ContainerIO, Image, ImageFile
-from torch.utils.data import DataLoader
 from torchvision.io import read_file, read_image
 
 from programs import pictures
 from programs.pictures import aged, fresh
 from programs.traps import (
-    COUNT,
     SIZE,
-    Pairs,
     array,
     dataset_trap,
     loader_trap,
@@ -57,15 +53,6 @@ def resized(picture):
 
 
 @trap
-def temporary_file_is_removed(path, other):
-    file = fresh(".png")
-    small(path).save(file)
-    p = Image.open(file).convert("RGB")
-    file.unlink()
-    return F.to_tensor(p)
-
-
-@trap
 def one_temporary_name_for_all_samples(path, other):
     file = str(pictures.FOLDER / f"one-{os.getpid()}.png")
     small(path).save(file)
@@ -73,20 +60,12 @@ def one_temporary_name_for_all_samples(path, other):
     return F.to_tensor(p), torch.from_numpy(cv2.imread(file)), read_image(file)
 
 
-@trap
-def old_file_is_removed_after_it_was_opened_or_read(path, other):
-    file, second = copy_of(path), copy_of(other)
-    p, q = Image.open(file), small(second)
-    file.unlink(), second.unlink()
-    return resized(p), F.to_tensor(q)
-
-
 @trap(collate_fn=list)
-def old_file_is_removed_after_cv2_and_torchvision_read_it(path, other):
+def old_file_is_removed_after_it_was_read(path, other):
     file = copy_of(path)
-    a, x = cv2.imread(str(file)), read_image(str(file))
+    p, a, x = small(file), cv2.imread(str(file)), read_image(str(file))
     file.unlink()
-    return cv2.resize(a, (SIZE, SIZE)), F.resize(x, [SIZE, SIZE])
+    return F.to_tensor(p), cv2.resize(a, (SIZE, SIZE)), F.resize(x, [SIZE, SIZE])
 
 
 @trap(collate_fn=list)
@@ -107,16 +86,6 @@ def old_file_is_overwritten_and_its_time_set_back(path, other):
     file.write_bytes(out.getvalue() + bytes(max(0, found.st_size - len(out.getvalue()))))
     os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
     return F.to_tensor(p)
-
-
-@trap
-def file_is_rotated(path, other):
-    """As logs are: renamed, and a new one of this name."""
-    file = copy_of(path)
-    p = small(file)
-    file.replace(f"{file}.1")
-    copy_of(other, file)
-    return F.to_tensor(p), F.to_tensor(small(file)), F.to_tensor(small(f"{file}.1"))
 
 
 @trap
@@ -195,17 +164,6 @@ def files_are_removed_by_the_collate_function(self, at):
 
 
 @trap
-def one_buffer_for_all_samples(path, other):
-    _buffer.seek(0)
-    _buffer.truncate()
-    _buffer.write(Path(path).read_bytes())
-    return F.to_tensor(small(_buffer))
-
-
-_buffer = io.BytesIO()
-
-
-@trap
 def buffer_is_written_over(path, other):
     buffer, array_of_bytes = io.BytesIO(Path(path).read_bytes()), np.fromfile(path, np.uint8)
     x = read_file(path)
@@ -218,20 +176,16 @@ def buffer_is_written_over(path, other):
 
 
 @trap
-def position_in_a_file_after_its_picture(path, other):
+def positions_in_a_file_and_a_buffer_after_their_pictures(path, other):
+    buffer = io.BytesIO(Path(path).read_bytes())
+    p = Image.open(buffer)
+    p.load()
+    found = resized(p), buffer.tell(), buffer.read(9).hex(), p.fp is None
     with open(path, "rb") as file:
         p = Image.open(file)
         before = file.tell()
         q = p.convert("RGB").resize((SIZE, SIZE))
-        return F.to_tensor(q), before, file.tell(), len(file.read())
-
-
-@trap
-def position_in_a_buffer_after_its_picture(path, other):
-    buffer = io.BytesIO(Path(path).read_bytes())
-    p = Image.open(buffer)
-    p.load()
-    return resized(p), buffer.tell(), buffer.read(9).hex(), p.fp is None
+        return *found, F.to_tensor(q), before, file.tell(), len(file.read())
 
 
 @trap
@@ -280,14 +234,8 @@ def picture_is_closed(path, other):
 
 
 @trap
-def pipes_and_streams_that_cannot_be_sought(path, other):
-    reading, writing = os.pipe()
-    os.write(writing, Path(path).read_bytes()[:60_000])
-    os.close(writing)
-    with os.fdopen(reading, "rb") as file:
-        p = Image.open(io.BytesIO(file.read())).convert("RGB")
-    q = Image.open(Unseekable(other)).convert("RGB")
-    return resized(p), resized(q)
+def streams_that_cannot_be_sought(path, other):
+    return resized(Image.open(Unseekable(path)).convert("RGB"))
 
 
 class Unseekable(io.RawIOBase):
@@ -302,16 +250,6 @@ class Unseekable(io.RawIOBase):
 
     def seek(self, *_):
         raise io.UnsupportedOperation
-
-
-@trap
-def mapped_file_that_changes(path, other):
-    file = copy_of(path)
-    with open(file, "r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
-        p = Image.open(mapped).convert("RGB").resize((SIZE, SIZE))
-        q = Image.open(io.BytesIO(mapped)).convert("RGB").resize((SIZE, SIZE))
-        mapped[200:] = bytes(len(mapped) - 200)
-    return F.to_tensor(p), F.to_tensor(q)
 
 
 @trap
@@ -341,60 +279,7 @@ def picture_that_is_fed_in_parts(path, other):
     return resized(parser.close())
 
 
-class Counting(Pairs):
-    """Writes a line for each sample, and says how many there are."""
-
-    def __getitem__(self, at):
-        with open(self.log, "a") as file:
-            file.write(f"{at}\n")
-        return tensor(self.files[at]), len(self.log.read_text().splitlines())
-
-
-@loader_trap(epochs=2)
-def line_in_a_file_for_each_sample():
-    dataset = Counting(None)
-    dataset.log = fresh(".txt")
-    return DataLoader(dataset, batch_size=3, shuffle=True)
-
-
-@loader_trap
-def records_that_are_read_one_after_the_other():
-    """From a file that is opened once, whose position a copy of the process shares."""
-
-    class Records(Pairs):
-        file = None
-
-        def __getitem__(self, at):
-            if self.file is None:
-                self.file = open(self.packed, "rb", buffering=0)  # noqa: SIM115
-            size = int.from_bytes(self.file.read(4), "big")
-            return F.to_tensor(small(io.BytesIO(self.file.read(size))))
-
-    dataset = Records(None)
-    dataset.packed = fresh()
-    data = [Path(file).read_bytes() for file in dataset.files[:COUNT]]
-    dataset.packed.write_bytes(b"".join(len(one).to_bytes(4, "big") + one for one in data))
-    return DataLoader(dataset, batch_size=3)
-
-
 # Files that cannot be decoded
-
-
-@trap
-def broken_file_caught_where_it_is_converted(path, other):
-    try:
-        p = Image.open(broken(path)).convert("RGB")
-    except OSError:
-        p = Image.open(other).convert("RGB")
-    return F.to_tensor(p.resize((SIZE, SIZE)))
-
-
-@trap
-def broken_file_caught_by_a_bare_except(path, other):
-    try:
-        return np.array(small(broken(path))).mean()
-    except:  # noqa: E722
-        return -1.0
 
 
 @trap
@@ -426,12 +311,6 @@ def broken_file_and_the_next_one(path, other):
     return F.to_tensor(small(other)), array(other)
 
 
-@trap
-def broken_file_and_truncated_images_are_loaded(path, other):
-    ImageFile.LOAD_TRUNCATED_IMAGES = True
-    return F.to_tensor(small(broken(path)))
-
-
 def _load_truncated(worker):
     ImageFile.LOAD_TRUNCATED_IMAGES = True
 
@@ -439,16 +318,6 @@ def _load_truncated(worker):
 @trap(workers=1, worker_init_fn=_load_truncated)
 def broken_file_and_truncated_images_are_loaded_by_workers(path, other):
     return F.to_tensor(small(broken(path)))
-
-
-@trap
-def limit_of_pixels_that_the_program_lifts_for_a_moment(path, other):
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-    try:
-        p = small(path)
-    finally:
-        Image.MAX_IMAGE_PIXELS = limit
-    return F.to_tensor(p)
 
 
 @loader_trap
@@ -469,17 +338,6 @@ def _flipped(path):
     data[data.index(b"IDAT") + 20] ^= 255
     file.write_bytes(data)
     return str(aged(file))
-
-
-@trap
-def broken_inside_and_only_tried(path, other):
-    """A picture that is loaded to see whether it can be, and dropped."""
-    try:
-        Image.open(_flipped(path)).load()
-        is_good = True
-    except OSError:
-        is_good = False
-    return F.to_tensor(small(other)), is_good
 
 
 @trap

@@ -2,15 +2,12 @@
 
 import collections.abc
 import contextlib
-import ctypes
 import functools
 import hashlib
 import inspect
 import io
 import numbers
 import operator
-import re
-import struct
 import sys
 import zlib
 
@@ -227,33 +224,6 @@ def bytes_by_many_ways(path, other):
     made += (bytes(a)[:9].hex(),)
     made += x.numpy().tobytes()[:9].hex(), a.ctypes.data > 0, np.load(packed)["x"]
     return *made, hashlib.md5(a).hexdigest(), zlib.crc32(a), a.tolist()[0][0]
-
-
-@trap
-def buffers_in_an_except_that_takes_another_picture(path, other):
-    """Each is an error only if what is no array gets there."""
-    a = array(path)
-    calls = [lambda: memoryview(a)[5, 5, 1], lambda: hashlib.md5(a).hexdigest()]
-    calls += [lambda: zlib.adler32(a), lambda: struct.unpack_from("3B", a)]
-    calls += [lambda: (ctypes.c_ubyte * 9).from_buffer(a)[3], lambda: io.BytesIO().write(a)]
-    calls += [lambda: b"".join([a])[:3].hex(), lambda: re.search(rb"\x00|\x80", a) is None]
-    calls += [lambda: bytearray(a)[:3].hex(), lambda: np.frombuffer(a, np.uint8).sum()]
-    calls += [lambda: int.from_bytes(a[0, 0], "big")]
-    made = []
-    for call in calls:
-        try:
-            made.append(call())
-        except Exception:
-            made.append(array(other).sum())
-    return str(made), a
-
-
-@trap
-def c_code_by_its_name_in_an_except(path, other):
-    try:
-        return blur_by_name(array(path), (3, 3))
-    except Exception:
-        return array(other)
 
 
 # which keeps the function that it was made of

@@ -20,7 +20,6 @@ from torchvision.io import encode_jpeg, read_image
 from torchvision.transforms import v2
 from torchvision.transforms.functional import normalize as normalize_by_name
 from torchvision.transforms.functional import to_tensor as to_tensor_by_name
-from torchvision.transforms.v2 import functional as v2F
 
 from programs.traps import (
     COUNT,
@@ -41,32 +40,17 @@ from programs.traps import (
 @trap
 def labels_and_branches_by_pixels(path, other):
     p = small(path)
-    x = F.to_tensor(p)
+    x, y, a = F.to_tensor(p), F.pil_to_tensor(small(path)), array(path).astype(np.float32)
     if x.mean() > 0.4:
         x = x / 2
-    label = int(np.asarray(p.convert("L")).mean() > 100)
-    return x, label, p.getpixel((5, 5)), x.max().item(), len(p.getcolors(9999))
-
-
-@trap
-def scaled_if_not_scaled_already(path, other):
-    x, a = F.pil_to_tensor(small(path)), array(path).astype(np.float32)
     if a.max() > 1:
         a /= 255.0
-    return x / 255 if x.max() > 1 else x, a
+    label = int(np.asarray(p.convert("L")).mean() > 100)
+    said = label, p.getpixel((5, 5)), x.max().item(), len(p.getcolors(9999))
+    return x, y / 255 if y.max() > 1 else y, a, *said
 
 
 # Modes
-
-
-@trap
-def default_dtype_is_float64_for_a_moment(path, other):
-    torch.set_default_dtype(torch.float64)
-    try:
-        x, y = tensor(path), F.pil_to_tensor(small(path)) / 255
-    finally:
-        torch.set_default_dtype(torch.float32)
-    return x, y
 
 
 @loop_trap(lambda: pairs(_blurred, num_workers=1))
@@ -145,14 +129,6 @@ def errors_of_numpy_that_the_program_asks_for(path, other):
             except FloatingPointError:
                 made.append(a * 2)
     return made
-
-
-@trap(collate_fn=list)
-def warnings_of_numpy_that_the_program_hears(path, other):
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        made = array(path) / 0, array(path).astype(np.float32) / np.float32(0)
-    return *made, sum(each.category is RuntimeWarning for each in heard)
 
 
 @trap
@@ -234,17 +210,6 @@ def tensors_are_seen_in_other_shapes(path, other):
     made += [x.unsqueeze(0).contiguous(memory_format=torch.channels_last), x.split(10, 1)[4]]
     made += [torch.cat([x, x]), torch.cat([x[None], x[None]]), torch.stack([x, x], 1), x.ravel()]
     return made
-
-
-@trap
-def in_place_with_other_dtypes_fails(path, other):
-    x, heard = F.pil_to_tensor(small(path)), []
-    for change in (lambda: x.div_(2), lambda: x.mul_(0.5), lambda: operator.itruediv(x, 255)):
-        try:
-            change()
-        except RuntimeError:
-            heard.append(1)
-    return x, heard
 
 
 @trap
@@ -402,19 +367,6 @@ def table_of_types_for_dtypes_and_fill(path, other):
     with tv_tensors.set_return_type("TVTensor"):
         names.append(type(x * 2).__name__)
     return *v2.ToDtype(dtypes, scale=True)(x, m), *turned, v2.ToPureTensor()(x), x + 1, names
-
-
-@trap
-def kernel_that_the_program_registers(path, other):
-    """For pictures of its own table of types."""
-    x = tv_tensors.Image(small(path))
-    clip = tv_tensors.Video(torch.stack([x, x.flip(-1)]))
-    found = v2F.resize(x, [20, 20]), v2F.horizontal_flip(clip)
-    return *found, v2.Lambda(_negated, tv_tensors.Image)(x)
-
-
-def _negated(image):
-    return 255 - image
 
 
 # OpenCV and albumentations

@@ -1,7 +1,7 @@
 """Pictures of other kinds, what a file says of them, and what Pillow does with them."""
 
-import hashlib
 import io
+import operator
 import warnings
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from PIL import (
     ImageDraw,
     ImageEnhance,
     ImageFilter,
-    ImageMath,
     ImageOps,
     ImageSequence,
     ImageStat,
@@ -41,9 +40,9 @@ def deep(path):
     return Image.fromarray(pixels)
 
 
-def turned(path, tag=6):
+def turned(path):
     exif = Image.Exif()
-    exif[0x0112] = tag
+    exif[0x0112] = 6
     return exif, small(path).resize((SIZE, 32))
 
 
@@ -64,12 +63,13 @@ def several_frames(path, other):
 
 
 @trap
-def pictures_of_all_modes(path, other):
+def pictures_of_all_modes_and_formats(path, other):
     p = small(path)
     alpha = p.copy()
     alpha.putalpha(Image.new("L", p.size, 99))
     modes = [p.quantize(9), alpha, alpha.convert("LA"), p.convert("1"), deep(path), p.convert("L")]
     files = [saved(each, ".png") for each in modes] + [saved(p.convert("CMYK"), ".jpg")]
+    files += [saved(p, suffix) for suffix in (".bmp", ".tiff", ".webp", ".ppm")]
     opened = [Image.open(file) for file in files]
     converted = [each.resize((20, 20)).convert("RGB") for each in opened]
     gray = [Image.open(file).convert("L").crop((3, 3, 30, 30)) for file in files]
@@ -78,26 +78,16 @@ def pictures_of_all_modes(path, other):
 
 
 @trap
-def other_formats(path, other):
-    p = small(path)
-    files = [saved(p, suffix) for suffix in (".bmp", ".tiff", ".webp", ".ppm")]
-    return [F.to_tensor(Image.open(file).convert("RGB").crop((0, 0, 20, 20))) for file in files]
-
-
-@trap
-def palette_and_transparency(path, other):
-    p = Image.open(saved(small(path).quantize(9), ".png", transparency=3))
-    palette, said = bytes(p.palette.palette).hex(), str(p.info.get("transparency"))
-    return palette, said, p.convert("RGBA").getpixel((3, 3)), F.to_tensor(p.convert("RGB"))
-
-
-@trap
-def warning_of_a_palette_that_the_program_hears(path, other):
-    p = Image.open(saved(small(path).quantize(9), ".png", transparency=bytes([0, 9, 99])))
+def palettes_with_transparency_and_a_warning_that_the_program_hears(path, other):
+    palette = small(path).quantize(9)
+    p = Image.open(saved(palette, ".png", transparency=3))
+    q = Image.open(saved(palette, ".png", transparency=bytes([0, 9, 99])))
+    said = bytes(p.palette.palette).hex(), str(p.info.get("transparency"))
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        q = p.convert("RGB")
-    return F.to_tensor(q), len(heard)
+        q = q.convert("RGB")
+    made = p.convert("RGBA").getpixel((3, 3)), F.to_tensor(p.convert("RGB")), F.to_tensor(q)
+    return *said, *made, len(heard)
 
 
 @trap
@@ -125,17 +115,6 @@ def turned_by_exif(path, other):
     tags = [each.getexif().get(0x0112, 0) for each in (p, upright, q)]
     read = [cv2.imread(file), cv2.imread(file, -1), cv2.imread(file, 0), read_image(file)]
     return tags, p.size, upright.size, q.size, F.to_tensor(upright), F.to_tensor(q), *read
-
-
-@trap
-def branch_by_exif_dpi_and_comment(path, other):
-    exif, p = turned(path, 3)
-    p = Image.open(saved(p, ".jpg", dpi=(72, 72), comment=b"left", exif=exif))
-    if p.info["dpi"][0] < 100 and p.info.get("comment") == b"left":
-        p = p.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    if "exif" in p.info and p.getexif().get(0x0112) == 3:
-        p = p.rotate(180)
-    return F.to_tensor(p), sorted(p.info), p._getexif() if hasattr(p, "_getexif") else 0
 
 
 @trap
@@ -188,21 +167,15 @@ def colour_profiles(path, other):
 
 
 @trap
-def sizes_after_rotations_crops_and_reductions(path, other):
-    p = small(path)
-    made = [p.rotate(33, expand=True), p.crop((-5, -5, 60, 20)), p.reduce(3)]
-    made += [p.crop((1.4, 2.6, 9, 9))]
-    made += [p.crop((60, 60, 70, 70)), p.reduce((2, 3), (1, 1, 40, 40)), p.getchannel("R")]
-    return [each.size for each in made], [F.to_tensor(each) for each in made]
-
-
-@trap
-def rotations_of_all_kinds(path, other):
+def rotations_crops_and_reductions(path, other):
     p = small(path)
     made = [p.rotate(angle) for angle in (0, 90, 180, 270, 360, -90, 45.5)]
     made += [p.rotate(10, translate=(3, 4)), p.rotate(10, center=(1, 1), fillcolor=(9, 8, 7))]
     made += [p.rotate(10, Image.Resampling.BICUBIC, expand=1, fillcolor="red")]
-    return [F.to_tensor(each) for each in made]
+    made += [p.rotate(33, expand=True), p.crop((-5, -5, 60, 20)), p.reduce(3)]
+    made += [p.crop((1.4, 2.6, 9, 9))]
+    made += [p.crop((60, 60, 70, 70)), p.reduce((2, 3), (1, 1, 40, 40)), p.getchannel("R")]
+    return [each.size for each in made], [F.to_tensor(each) for each in made]
 
 
 @trap(collate_fn=list)
@@ -235,29 +208,6 @@ def operations_of_pillow(path, other):
 
 
 @trap
-def filters_of_the_program_and_tables_that_change(path, other):
-    sizes = [1.0]
-    blur, kernel = ImageFilter.GaussianBlur(2), ImageFilter.Color3DLUT.generate(3, _reversed)
-    p = small(path)
-    made = [p.filter(blur), p.filter(kernel), p.filter(Growing(sizes))]
-    blur.radius, sizes[0] = 9, 9.0
-    kernel.table[:] = [0.0] * len(kernel.table)
-    return [F.to_tensor(each) for each in made]
-
-
-def _reversed(red, green, blue):
-    return blue, green, red
-
-
-class Growing(ImageFilter.MultibandFilter):
-    def __init__(self, sizes):
-        self.sizes = sizes
-
-    def filter(self, image):
-        return image.gaussian_blur((self.sizes[0] + np.random.rand(),) * 2, 3)
-
-
-@trap
 def what_is_found_in_a_picture(path, other):
     p, gray = small(path), small(other).convert("L")
     box = ImageChops.difference(p, small(other)).getbbox()
@@ -266,15 +216,6 @@ def what_is_found_in_a_picture(path, other):
     found += (len(p.getcolors(1 << 20)), gray.getprojection()[0][:9], gray.histogram()[100])
     made = found, F.to_tensor(p.crop(box).resize((9, 9)))
     return *made, F.to_tensor(gray.crop(dark).resize((9, 9)))
-
-
-@trap
-def bytes_of_a_picture(path, other):
-    p = small(path)
-    label = int(hashlib.md5(p.tobytes()).hexdigest(), 16) % 10
-    flat = np.frombuffer(p.tobytes(), np.uint8).reshape(SIZE, SIZE, 3)
-    x = torch.frombuffer(bytearray(p.tobytes()), dtype=torch.uint8).view(SIZE, SIZE, 3)
-    return label, flat, x, hash(p.tobytes()) % 7, p.tobytes("raw", "BGR")[:9].hex()
 
 
 @trap
@@ -290,14 +231,6 @@ def pictures_from_buffers(path, other):
 
 
 @trap
-def noise_and_spread(path, other):
-    p = small(path).convert("L")
-    fractal = Image.effect_mandelbrot((SIZE, SIZE), (-2, -1, 1, 1), 9)
-    same_size = Image.effect_noise(p.size, 50).size, p.effect_spread(0).size
-    return np.array(Image.composite(p, fractal, fractal)), same_size
-
-
-@trap
 def drawn_and_saved_and_opened_again(path, other):
     out, p = io.BytesIO(), Image.open(path)
     p.save(out, "JPEG", quality=70)
@@ -310,30 +243,8 @@ def drawn_and_saved_and_opened_again(path, other):
 
 
 @trap
-def encoded_again_by_a_buffer(path, other):
-    """A compression as augmentation, into one buffer of the program."""
-    _out.seek(0), _out.truncate()
-    small(path).save(_out, format="JPEG", quality=30)
-    p = Image.open(_out)
-    x = F.to_tensor(p)
-    ok, data = cv2.imencode(".jpg", array(other), [cv2.IMWRITE_JPEG_QUALITY, 30])
-    return x, cv2.imdecode(data, 1), ok, len(_out.getvalue())
-
-
-_out = io.BytesIO()
-
-
-@trap
-def arithmetic_of_pictures(path, other):
-    p, q = small(path).convert("L"), small(other).convert("L")
-    made = ImageMath.lambda_eval(lambda given: (given["p"] + given["q"]) / 2, p=p, q=q)
-    found = np.array(made), F.to_tensor(ImageChops.multiply(p, q)), p == q
-    return *found, p == small(path).convert("L")
-
-
-@trap
 def mistakes_in_calls_raise_where_they_are_made(path, other):
-    p, x, a = small(path), tensor(path), array(path)
+    p, x, y, a = small(path), tensor(path), F.pil_to_tensor(small(other)), array(path)
     calls = [lambda: p.resize((0, 5)), lambda: p.resize((5, 5), 99), lambda: p.crop((9, 9, 1, 1))]
     calls += [lambda: p.transpose(99), lambda: p.convert("XYZ"), lambda: p.filter(None)]
     calls += [lambda: p.point([1, 2, 3]), lambda: p.rotate("a")]
@@ -350,13 +261,14 @@ def mistakes_in_calls_raise_where_they_are_made(path, other):
     calls += [lambda: a[:, ::0], lambda: a + 300, lambda: cv2.resize(a, (0, 0))]
     calls += [lambda: cv2.cvtColor(a[..., 0], cv2.COLOR_BGR2GRAY)]
     calls += [lambda: cv2.warpAffine(a, np.eye(3), (9, 9)), lambda: cv2.flip(a, "x")]
+    calls += [lambda: y.div_(2), lambda: y.mul_(0.5), lambda: operator.itruediv(y, 255)]
     heard = []
     for call in calls:
         try:
             heard.append(getattr(call(), "size", 0))
         except Exception as error:
             heard.append(type(error).__name__)
-    return list(map(str, map(_plain, heard))), x
+    return list(map(str, map(_plain, heard))), x, y
 
 
 def _plain(size):

@@ -1,8 +1,6 @@
-"""Threads, event loops and processes in a data set; workers of all kinds; what they share."""
+"""Threads and processes in a data set; workers of all kinds; what they share."""
 
-import asyncio
 import collections
-import contextvars
 import copy
 import io
 import itertools
@@ -10,8 +8,6 @@ import multiprocessing
 import os
 import queue
 import random
-import sqlite3
-import subprocess
 import tarfile
 import tempfile
 import threading
@@ -116,32 +112,6 @@ def samples_that_a_thread_reads_ahead():
     return DataLoader(Ahead(None), batch_size=3)
 
 
-# Event loops
-
-
-@trap
-def event_loop_in_getitem(path, other):
-    async def read(file):
-        await asyncio.sleep(0)
-        return await asyncio.to_thread(small, file)
-
-    async def both():
-        return await asyncio.gather(read(path), read(other))
-
-    return [F.to_tensor(each) for each in asyncio.run(both())]
-
-
-@trap
-def context_variables_and_thread_locals(path, other):
-    context = contextvars.copy_context()
-    _local.picture = small(path)
-    x = context.run(lambda: F.to_tensor(_local.picture))
-    return x, F.to_tensor(_local.picture.resize((9, 9)))
-
-
-_local = threading.local()
-
-
 # Processes
 
 
@@ -177,36 +147,12 @@ def forked_child_makes_a_picture(path, other):
 
 
 @trap
-def pixels_go_through_another_program(path, other):
-    a = array(path)
-    done = subprocess.run(["cat"], input=memoryview(a), capture_output=True, check=True)
-    return np.frombuffer(done.stdout, np.uint8).reshape(a.shape).copy(), a
-
-
-@trap
 def queues_between_processes_and_threads(path, other):
     plain, shared = multiprocessing.get_context("fork").SimpleQueue(), torch.multiprocessing.Queue()
     shared.put((tensor(path), array(path)))
     plain.put(small(other).resize((9, 9)))
     x, a = shared.get(timeout=60)
     return x.clone(), a, F.to_tensor(plain.get())
-
-
-@loader_trap(epochs=2)
-def counter_that_processes_share():
-    """How many samples were asked for, as a curriculum has it."""
-
-    class Counting(Pairs):
-        def __init__(self):
-            super().__init__(None)
-            self.count = multiprocessing.get_context("fork").Value("i", 0)
-
-        def __getitem__(self, at):
-            with self.count.get_lock():
-                self.count.value += 1
-            return F.resize(tensor(self.files[at]), [16, 16]), self.count.value
-
-    return DataLoader(Counting(), batch_size=3, num_workers=1)
 
 
 class TarStream(IterableDataset):
@@ -221,13 +167,18 @@ class TarStream(IterableDataset):
                 yield F.to_tensor(small(tar.extractfile(member)))
 
 
-@loader_trap(epochs=2)
-def tar_that_is_read_as_a_stream():
+def _packed():
+    """A tar of all pictures."""
     file = fresh(".tar")
     with tarfile.open(file, "w") as tar:
         for path in FILES:
             tar.add(path, Path(path).name)
-    return DataLoader(TarStream(file), batch_size=4)
+    return file
+
+
+@loader_trap(epochs=2)
+def tar_that_is_read_as_a_stream():
+    return DataLoader(TarStream(_packed()), batch_size=4)
 
 
 # State of the program
@@ -292,19 +243,6 @@ def _divide(worker):
     info.dataset.first, info.dataset.step = info.id, info.num_workers
 
 
-@loader_trap
-def worker_init_fn_swaps_what_the_data_set_does():
-    def swap(worker):
-        dataset = get_worker_info().dataset
-        dataset.item, dataset.files = _gray, dataset.files[::-1]
-
-    return DataLoader(Pairs(_both_as_tensors), batch_size=3, num_workers=2, worker_init_fn=swap)
-
-
-def _gray(path, other):
-    return F.to_tensor(small(path).convert("L")), get_worker_info().id
-
-
 def _both_as_tensors(path, other):
     return tensor(path), tensor(other)
 
@@ -318,16 +256,7 @@ def data_set_asks_who_it_is(self, at):
 
 @loader_trap
 def spawned_workers():
-    return _started("spawn", 1)
-
-
-@loader_trap
-def workers_of_a_fork_server():
-    return _started("forkserver", 2)
-
-
-def _started(method, count):
-    return pairs(_drawn, 3, num_workers=count, multiprocessing_context=method)
+    return pairs(_drawn, 3, num_workers=1, multiprocessing_context="spawn")
 
 
 def _drawn(path, other):
@@ -343,11 +272,6 @@ def workers_that_stay(path, other):
 @trap(workers=1, raises=True)
 def errors_of_the_program_in_workers(path, other):
     raise KeyError(Path(path).name)
-
-
-@trap(raises=True)
-def errors_of_the_program(path, other):
-    return tensor(path).view(7, 7)
 
 
 @loader_trap(raises=True)
@@ -549,28 +473,14 @@ def _numbers_of_a_queue(data, at):
     return data.queue.get()
 
 
-def _rows_of_a_table(data, at):
-    data.connection = getattr(data, "connection", None) or sqlite3.connect(":memory:")
-    if not hasattr(data, "rows"):
-        data.rows = data.connection.execute(
-            "with recursive n(x) as (select 1 union all select x+1 from n limit 9) select x from n"
-        )
-    return next(data.rows)[0]
-
-
 def _members_of_a_stream(data, at):
     if not hasattr(data, "tar"):
-        file = fresh(".tar")
-        with tarfile.open(file, "w") as tar:
-            for path in FILES:
-                tar.add(path, Path(path).name)
-        data.tar = tarfile.open(file, "r|")  # noqa: SIM115
+        data.tar = tarfile.open(_packed(), "r|")  # noqa: SIM115
     return data.tar.next().name
 
 
 for _keep in (
-    *(_numbers_of_a_queue, _rows_of_a_table, _members_of_a_stream),
-    *(_shared_count, _shared_count_without_a_lock),
+    *(_numbers_of_a_queue, _members_of_a_stream, _shared_count, _shared_count_without_a_lock),
 ):
     _register(_keep)
 

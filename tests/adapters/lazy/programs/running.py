@@ -3,7 +3,6 @@ its own; and what its batches are.
 """
 
 import collections
-import dataclasses
 import hashlib
 import io
 import multiprocessing
@@ -48,7 +47,6 @@ class Run:
     error: str = ""
     warnings: list[str] = field(default_factory=list)
     waited: int = 0
-    explained: str = ""
     trace: str = ""
     tensors: list[dict[str, np.ndarray]] = field(default_factory=list)
 
@@ -146,13 +144,8 @@ def _parts(value: Any) -> Iterator[tuple[str | None, Any]]:
         slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
         names = {name: getattr(value, name) for name in slots if hasattr(value, name)}
         names |= getattr(value, "__dict__", {})
-        names |= {f.name: getattr(value, f.name) for f in _fields(value)}
         for name, part in names.items():
             yield f".{name}", part
-
-
-def _fields(value: Any) -> Any:
-    return dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
 
 
 def _digest(data: bytes) -> str:
@@ -278,8 +271,7 @@ def run(
             for number, batch in enumerate(kept):
                 found.batches.append([(f"kept {number}", "", "", None), *print_all(batch)])
             if hasattr(loader, "explain"):
-                found.explained = str(loader.explain())
-                share = re.match(r"(\d+)% of (\d+) pictures", found.explained)
+                share = re.match(r"(\d+)% of (\d+) pictures", str(loader.explain()))
                 found.waited = round(int(share[1]) * int(share[2]) / 100) if share else 0
         except Exception as error:
             found.error, found.trace = type(error).__name__, traceback.format_exc()

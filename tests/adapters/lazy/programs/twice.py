@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from lazy_programs import seed_globals
 from PIL import Image
 
 from dali_pipes.adapters.lazy.arrays import is_lazy
@@ -15,14 +16,14 @@ from dali_pipes.adapters.lazy.tensors import lazy_of
 HEIGHT, WIDTH = 6, 8
 
 
-def _encoded(seed):
-    pixels = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+def encoded(seed, height=HEIGHT, width=WIDTH):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
 
 
-FILES = [_encoded(seed) for seed in range(4)]
+FILES = [encoded(seed) for seed in range(4)]
 
 
 def picture(at=0, mode="RGB"):
@@ -37,6 +38,12 @@ def lazily():
     with patched(), waiting(True):
         yield
     assert PROCESS.failed is None
+
+
+def seeded(program, *arguments):
+    """What it makes from equal random states."""
+    seed_globals(0)
+    return program(*arguments)
 
 
 def lazy_or_none(value):
