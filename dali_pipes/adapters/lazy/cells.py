@@ -101,6 +101,15 @@ class Cell:
                 self.fill(self._make())
         return self.made
 
+    def take(self) -> Any:
+        """Its value, for somebody whose object is no other's: all others get a view."""
+        with self.lock:
+            value, is_taken = self.make(), self.__dict__.get("is_taken", False)
+            self.__dict__["is_taken"] = True
+        if not is_taken:
+            return value
+        return value.detach() if isinstance(value, torch.Tensor) else value.view()
+
     def _make(self) -> Any:
         rows = [row.make() if isinstance(row, Recipe) else row for row in self.rows]
         if self.form.lead:
@@ -297,7 +306,7 @@ class Waiting:
         """The true one. It shares memory as it would have."""
         if self._value is None:
             with looking() if self.waits else nullcontext():
-                value = self.cell.make()
+                value = self.cell.take()
                 for view in self.path:
                     value = STEPS[view.step[0]].make(value, *view.step[1:])
             check(value, self.form.shape, self.form.dtype, self.form.strides)

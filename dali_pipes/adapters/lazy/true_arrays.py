@@ -7,6 +7,7 @@ true array, would do something else with what stands for one, and nobody would s
 import builtins
 import dis
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -65,17 +66,32 @@ def _catches_all(code: CodeType, names: dict[str, Any]) -> bool:
             first = next((each for each in rest if each in _ENDS), "")
             if first == "RETURN_VALUE" or steps[at + 1].opname == "POP_TOP":
                 return True
-        elif step.opname == "CHECK_EXC_MATCH" and _may_catch(steps[at - 1], code, names):
+        elif step.opname in _MATCHES and _may_catch(steps[at - 1], code, names):
             return True
     if not _KEEPS_ERRORS.isdisjoint((*code.co_names, *_keywords(code))):
+        return True
+    if any(names.get(each) is suppress for each in code.co_names):  # by another name
+        return True
+    if code.co_name == "__exit__" and _returns_something(steps):
         return True
     return any(_catches_all(each, names) for each in code.co_consts if isinstance(each, CodeType))
 
 
+# of `except` and of `except*`
+_MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH"})
 # in a handler: what says whether the error goes on
-_ENDS = frozenset({"CHECK_EXC_MATCH", "RERAISE", "RETURN_VALUE"})
+_ENDS = frozenset({*_MATCHES, "RERAISE", "RETURN_VALUE"})
 # functions and options that keep an error, of a future, a task or a `with`
 _KEEPS_ERRORS = frozenset({"suppress", "exception", "return_exceptions"})
+
+
+def _returns_something(steps: list[dis.Instruction]) -> bool:
+    """Whether it may return what is true, which tells a `with` that an error is no error."""
+    constants = [step.argval for step in steps if step.opname == "RETURN_CONST"]
+    for before, step in pairwise(steps):
+        if step.opname == "RETURN_VALUE":
+            constants.append(before.argval if before.opname == "LOAD_CONST" else True)
+    return any(constants)
 
 
 def _may_catch(step: dis.Instruction, code: CodeType, names: dict[str, Any]) -> bool:

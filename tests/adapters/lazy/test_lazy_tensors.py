@@ -403,3 +403,17 @@ def test_a_worker_stacks_into_contiguous_memory(workers):
         assert more["mask"].stride() == others["mask"].stride()
         true = lazy_of(one).true() if lazy_of(one) else one
         assert true.equal(other)
+
+
+@pytest.mark.parametrize(
+    "view", [torch.detach, lambda x: x.view_as(x), lambda x: x[:], torch.clone]
+)
+def test_a_view_of_all_is_an_object_of_its_own(view):
+    with lazily():
+        x = whole()
+        made = WaitingParts((x, view(x), x)).true()
+    x, y, same = made
+    assert x is same and y is not x and torch.equal(x, y)
+    assert shared([x, y])[0][1] == (view is not torch.clone)
+    y.resize_(0)  # of the view alone
+    assert x.numel()

@@ -10,6 +10,7 @@ import numbers
 import operator
 import sys
 import zlib
+from contextlib import suppress as quietly
 
 import cv2
 import numpy as np
@@ -244,6 +245,39 @@ def c_code_in_a_partial_in_a_suppress(path, other):
     with contextlib.suppress(TypeError, cv2.error):
         made = _BLUR(array(path))
     return made
+
+
+@trap
+def c_code_in_a_partial_in_a_suppress_by_another_name(path, other):
+    made = array(other)
+    with quietly(TypeError, cv2.error):
+        made = _BLUR(array(path))
+    return made
+
+
+@trap
+def c_code_in_a_partial_in_an_except_of_groups(path, other):
+    made = array(other)
+    try:
+        made = _BLUR(array(path))
+    except* (TypeError, cv2.error):
+        pass
+    return made
+
+
+class Quietly:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        return kind is not None and issubclass(kind, Exception)
+
+
+@trap
+def c_code_in_a_partial_in_a_with_that_keeps_errors(path, other):
+    with Quietly():
+        return _BLUR(array(path))
+    return array(other)
 
 
 @trap
