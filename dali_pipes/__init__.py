@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dali_pipes.adapters.lazy.convert import from_torch as from_torch
     from dali_pipes.adapters.transforms.convert import transform_from_torch as transform_from_torch
     from dali_pipes.adapters.transforms.reading import NotConvertibleError as NotConvertibleError
+    from dali_pipes.backends.auto.config import AutoConfig as AutoConfig
     from dali_pipes.backends.dali.config import DaliConfig as DaliConfig
     from dali_pipes.backends.torch.config import TorchConfig as TorchConfig
     from dali_pipes.data.manifest import Manifest as Manifest
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 # The public names besides those of the tables below. `__all__` has both, see `__getattr__`.
 _NAMES = [
     "Augment",
+    "AutoConfig",
     "BadSampleError",
     "Batch",
     "BatchDraws",
@@ -75,7 +77,7 @@ _HOMES = (
     *("errors", "plan.philox", "plan.plan", "plan.augment.policies.augment"),
     *("data.manifest", "data.objects", "system.traces"),
     "loader.batch",
-    *(f"backends.{name}.config" for name in ("dali", "torch")),
+    *(f"backends.{name}.config" for name in ("auto", "dali", "torch")),
     *("loader.boxes", "loader.build", "loader.loader", "loader.mixing"),
     "loader.mixing_kernels",
     "adapters.lazy.convert",

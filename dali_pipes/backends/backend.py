@@ -36,12 +36,14 @@ class Job:
             which images a batch has, it says itself.
         batch_size: images of a full batch.
         device: where the batches arrive.
+        epoch: batches of an epoch, of this rank; None: nobody knows.
     """
 
     transform: Transform
     images: Manifest | LooseImages
     batch_size: int
     device: torch.device
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,16 @@ class Backend(ABC):
 
     @abstractmethod
     def describe(self) -> Description: ...
+
+    @property
+    def learned(self) -> str:
+        """What it has found out while it worked, for the one that takes its place after a resume or
+        a failure; "": nothing.
+        """
+        return ""
+
+    def go_on_with(self, learned: str) -> None:  # noqa: B027  nothing was learned
+        """Begins with what an earlier one had learned."""
 
     def close(self) -> None:  # noqa: B027  nothing to end
         """Ends all threads and processes; harmless when called twice."""

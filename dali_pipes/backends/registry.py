@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.backends.backend import Backend
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
@@ -34,7 +35,7 @@ def list_backends() -> dict[str, type[LoaderConfig]]:
         ConfigError: an entry point names no config, or one with the name of another backend.
     """
     configs: dict[str, type[LoaderConfig]] = {
-        config.name: config for config in (DaliConfig, TorchConfig)
+        config.name: config for config in (AutoConfig, DaliConfig, TorchConfig)
     }
 
     for point in entry_points(group=GROUP):

@@ -216,7 +216,8 @@ class Loader(RefusesAttributes):
         """
         epoch, step, _ = self._position
         mix = self._work.description.pixels
-        return make_state(self.plan, self._transform, self._batch_transform, epoch, step, mix)
+        state = make_state(self.plan, self._transform, self._batch_transform, epoch, step, mix)
+        return state | {"loader": learned} if (learned := self._work.learned) else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where `state_dict` was called, with any backend, and any number of ranks that
@@ -227,8 +228,12 @@ class Loader(RefusesAttributes):
                 it; or `state` is not a loader's.
         """
         epoch, step = read_state(state, self.plan, self._transform, self._batch_transform)
+        self._work.use("load_state_dict()", self._resume, epoch, step, str(state.get("loader", "")))
         warn_of_other_pixels(state, self._work.description.pixels)
-        self._work.use("load_state_dict()", self._go_to, epoch, step)
+
+    def _resume(self, epoch: int, step: int, learned: str) -> None:
+        self._go_to(epoch, step)
+        self._work.go_on_with(learned)
 
     def _go_to(self, epoch: int, step: int) -> None:
         """Lets the next `iter()` begin here; iterators from before may deliver no more."""

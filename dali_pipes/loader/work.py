@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from dali_pipes.backends.backend import Backend, Decoded
+from dali_pipes.backends.backend import Backend, Decoded, Description
 from dali_pipes.loader.fetching import Fetcher
 from dali_pipes.loader.targets import PendingTargets, TargetReader
 from dali_pipes.plan.plan import PlannedBatch
@@ -40,7 +40,6 @@ class Work:
 
     Attributes:
         closed: whether it is to end.
-        description: of the backend, which may be read at any time, also from another thread.
     """
 
     def __init__(
@@ -58,8 +57,8 @@ class Work:
         )
         self._size = transform.size_at(0)
         self._backend: Backend | None = build_backend(transform.at(0))
-        # no backend says something else of another size
-        self.description = self._backend.describe()
+        self._description = self._backend.describe()
+        self._learned = ""
         self.backend_name = repr(self._backend)
 
         self._stream: Iterator[Decoded] | None = None
@@ -115,7 +114,26 @@ class Work:
         if self._backend is None or size != self._size:
             self.end_backend()
             self._backend, self._size = self._build_backend(self._transform.at(epoch)), size
+            self._backend.go_on_with(self._learned)
         return self._backend
+
+    @property
+    def description(self) -> Description:
+        """Of the backend, or of the last one; also for another thread, at any time."""
+        if backend := self._backend:
+            self._description = backend.describe()
+        return self._description
+
+    @property
+    def learned(self) -> str:
+        """What the backend has found out (`Backend.learned`)."""
+        return self._backend.learned if self._backend else self._learned
+
+    def go_on_with(self, learned: str) -> None:
+        """Gives the backend what an earlier one had learned; nothing may be under way."""
+        self._learned = learned
+        if self._backend:
+            self._backend.go_on_with(learned)
 
     @property
     def is_streaming(self) -> bool:
@@ -183,6 +201,7 @@ class Work:
             self.stop()
             backend, self._backend = self._backend, None
             if backend:
+                self._learned = backend.learned
                 backend.close()
 
     def close(self) -> None:

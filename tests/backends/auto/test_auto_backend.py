@@ -1,0 +1,146 @@
+"""A loader that changes its backend while it trains delivers what any other one does."""
+
+import gc
+import json
+import logging
+import os
+import threading
+from functools import partial
+
+import psutil
+import pytest
+import torch
+from switches import decide, switch_every
+
+import dali_pipes as dp
+from dali_pipes.backends.auto import backend as auto
+from dali_pipes.backends.auto.choices import list_choices
+
+TRANSFORM = dp.TrainTransform(size=48)
+
+
+@pytest.fixture
+def switched(monkeypatch):
+    return partial(switch_every, monkeypatch)
+
+
+def loader_of(manifest, config=None, **options):
+    options = {"batch_size": 4, "seed": 5, "device": "cpu"} | options
+    config = config or dp.AutoConfig(num_threads=2)
+    return dp.build_loader(manifest, config, transform=TRANSFORM, **options)
+
+
+def epochs_of(loader, count=3):
+    batches = []
+    for _ in range(count):
+        batches += [
+            (batch.ids.clone(), batch.labels.clone(), batch.images.clone()) for batch in loader
+        ]
+    return batches
+
+
+def assert_alike(one, other):
+    """Equal samples, and pixels within the contract of docs/pixels.md."""
+    assert len(one) == len(other)
+    for (ids, labels, images), (their_ids, their_labels, their_images) in zip(
+        one, other, strict=True
+    ):
+        assert torch.equal(ids, their_ids) and torch.equal(labels, their_labels)
+        assert (images - their_images).abs().mean() * 255 * 0.25 <= 0.25
+
+
+@pytest.mark.parametrize("batches", [1, 3, 7])
+def test_a_switch_loses_and_repeats_no_sample(manifest, switched, batches):
+    with loader_of(manifest, dp.TorchConfig(num_workers=1)) as fixed:
+        expected = epochs_of(fixed)
+    switched(batches)
+    with loader_of(manifest) as loader:
+        assert_alike(epochs_of(loader), expected)
+        assert len(loader._work._backend._parts) == 2
+
+
+@pytest.mark.parametrize("step", [1, 5])
+def test_a_resume_goes_on_with_what_was_chosen(manifest, switched, step):
+    switched(3)
+    with loader_of(manifest) as loader:
+        batches = []
+        for number, batch in enumerate(loader):
+            if number == step:
+                state = json.loads(json.dumps(loader.state_dict()))
+            if number >= step + 1:
+                batches.append((batch.ids.clone(), batch.labels.clone(), batch.images.clone()))
+    names = [choice.name for choice in list_choices(2, torch.device("cpu"))]
+    assert state["loader"] in names
+    assert (state["loader"] == names[0]) == (step < 2)
+    with loader_of(manifest) as loader:
+        loader.load_state_dict(state)
+        assert loader.state_dict()["loader"] == state["loader"]
+        assert_alike(epochs_of(loader, 1), batches)
+
+
+def test_a_bad_file_is_found_and_what_was_chosen_stays(scanned, switched):
+    path = scanned.root / scanned.name(7)
+    path.write_bytes(path.read_bytes()[:200])
+    found = []
+    for config in (dp.TorchConfig(num_workers=1), dp.AutoConfig(num_threads=2)):
+        switched(5)
+        options = {"on_bad_sample": "substitute", "max_bad_fraction": 0.1}
+        with loader_of(scanned, config, **options) as loader:
+            found.append((epochs_of(loader, 2), [each[:2] for each in loader.bad_samples]))
+    assert_alike(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1] and len(found[0][1]) == 1
+
+
+def test_what_lost_gives_all_back(manifest, switched, monkeypatch):
+    """Threads, processes and descriptors of the backend that is no longer used."""
+    with loader_of(manifest) as loader:
+        switched(5)
+        epochs_of(loader, 2)
+        assert len(loader._work._backend._parts) == 2
+        decide(monkeypatch, 0)
+        epochs_of(loader, 2)
+        assert not [each for each in psutil.Process().children() if "python" in each.name()]
+        assert list(loader._work._backend._parts) == ["dali on the CPU"]
+    threads = threading.active_count()
+    gc.collect()
+    open_files = len(os.listdir("/proc/self/fd"))
+    with loader_of(manifest) as loader:
+        epochs_of(loader, 1)
+    assert threading.active_count() <= threads
+    assert len(os.listdir("/proc/self/fd")) <= open_files + 1
+
+
+def test_it_says_what_it_has_decided(manifest, caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "dali_pipes")
+    monkeypatch.setattr("dali_pipes.backends.auto.choosing.FIRST", 10)
+    with loader_of(manifest) as loader:
+        epochs_of(loader, 10)
+        text = loader.explain()
+    (said,) = [each.message for each in caplog.records if each.message.startswith("auto: ")]
+    assert "ms a step" in said and "waiting" in said
+    assert said.removeprefix("auto: ") in text
+
+
+def test_fixed_keeps_the_likely_one(manifest):
+    with loader_of(manifest, dp.AutoConfig(num_threads=1, fixed=True)) as loader:
+        choosing = loader._work._backend.chooser.choosing
+        epochs_of(loader, 4)
+        assert choosing.current == 0 and not choosing.tried
+
+
+def test_what_a_choice_does_not_make_is_left_out(manifest, monkeypatch):
+    def refuse(config, job):
+        if isinstance(config, dp.DaliConfig):
+            raise dp.ConfigError("DALI is not installed")
+
+    monkeypatch.setattr(auto, "refuse", refuse)
+    with loader_of(manifest) as loader:
+        assert "dali on the CPU cannot be used (DALI is not installed)" in loader.explain()
+        assert len(epochs_of(loader, 1)) == 9
+
+    def refuse_all(config, job):
+        raise dp.ConfigError(f"no {config.name}")
+
+    monkeypatch.setattr(auto, "refuse", refuse_all)
+    with pytest.raises(dp.ConfigError, match="no torch"):
+        loader_of(manifest)

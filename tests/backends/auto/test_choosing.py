@@ -1,0 +1,106 @@
+"""Which loader is chosen, in simulated trainings."""
+
+import numpy as np
+import pytest
+from worlds import World
+
+from dali_pipes.backends.auto.choosing import FIRST, Choosing, Step
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.release)])
+def test_the_best_loader_is_chosen_at_little_cost(count):
+    best, against_first, lost = [], [], []
+    for seed in range(count):
+        world = World(seed)
+        rates, choosing = world.rates(), world.choosing()
+        steps = max(2 * world.epoch, int(400 / world.model))
+        ends = world.train(steps, choosing)
+        best.append(rates[choosing.leader] / rates.max())
+        against_first.append(steps / (ends[-1] - world.start[0]) / rates[0])
+        lost.append(choosing.lost / ends[-1])
+    assert np.mean(np.array(best) >= 0.98) >= 0.95, sorted(best)[:5]
+    # from the first step to the last, with all trials
+    assert min(against_first) >= 0.95
+    assert np.mean(np.array(lost) <= 0.02) >= 0.95, sorted(lost)[-5:]
+
+
+def steps_of(choosing, *costs, steps, waited=0.0, cpu=0.0):
+    """Gives it steps of these periods, by choice; the choices that it made."""
+    made = []
+    for _ in range(steps):
+        made.append(choosing.current)
+        period = costs[choosing.current]
+        choosing.add(Step(period, waited * period, cpu * period))
+    return made
+
+
+def test_nothing_is_tried_where_training_hardly_waits():
+    choosing = Choosing([4, 4], 4, 10_000)
+    assert set(steps_of(choosing, 0.1, 0.01, steps=1000, waited=0.005, cpu=3.0)) == {0}
+    assert choosing.is_decided and len(choosing.tried) == 1
+
+
+@pytest.mark.parametrize("reason", ["waits", "cores", "device"])
+def test_others_are_tried_where_they_may_be_faster(reason):
+    choosing = Choosing([4, 4], 4, 10_000, [0] if reason == "device" else [])
+    given = {"waits": {"waited": 0.02}, "cores": {"cpu": 3.5}, "device": {}}[reason]
+    made = steps_of(choosing, 0.2, 0.1, steps=300, **given)
+    assert made[:FIRST] == [0] * FIRST and made[-1] == 1
+
+
+def test_among_equals_the_one_with_less_cpu_time_stays():
+    choosing = Choosing([4, 4], 4, 10_000)
+    for _ in range(500):
+        choosing.add(Step(0.1, 0.01, [0.3, 0.2][choosing.current]))
+    assert choosing.leader == 1
+
+
+def test_one_that_is_much_slower_ends_soon():
+    choosing = Choosing([4, 4], 4, 100_000)
+    made = steps_of(choosing, 0.1, 1.0, steps=500, waited=0.5)
+    assert 0 < made.count(1) <= 10 and made[-1] == 0
+
+
+def test_it_looks_again_when_training_waits_more():
+    choosing = Choosing([4, 4], 4, 200)
+    steps_of(choosing, 0.1, 0.2, steps=1000, waited=0.02)
+    assert choosing.leader == 0 and choosing.is_decided
+    made = steps_of(choosing, 0.5, 0.2, steps=1000, waited=0.5)
+    assert made[-1] == 1
+
+
+def test_short_epochs_are_not_spent_on_trials():
+    choosing = Choosing([4, 4], 4, 100)
+    made = steps_of(choosing, 0.01, 0.02, steps=2000, waited=0.5)
+    assert set(made) == {0}  # 20 s, of which a switch alone would take 5 %
+    steps_of(choosing, 0.01, 0.005, steps=20_000, waited=0.5)
+    assert choosing.leader == 1
+
+
+def test_what_cannot_be_had_is_left_out():
+    choosing = Choosing([4, 4, 4], 4, 10_000)
+    choosing.fail(0, "no GPU")
+    assert choosing.current == choosing.leader == 1
+    made = steps_of(choosing, 0.1, 0.1, 0.01, steps=400, waited=0.5)
+    assert 0 not in made and made[-1] == 2
+    choosing.fail(2, "gone")
+    assert choosing.current == 1
+
+
+def test_a_resume_begins_with_what_was_chosen():
+    choosing = Choosing([4, 4], 4, 10_000)
+    choosing.go_on_with(1)
+    assert choosing.current == 1
+    made = steps_of(choosing, 0.01, 0.1, steps=400, waited=0.5)
+    assert made[:FIRST] == [1] * FIRST and made[-1] == 0
+
+
+def test_equals_are_not_tried_for_ever():
+    random = np.random.default_rng(0)
+    choosing = Choosing([4, 4, 4], 4, 10_000)
+    made = []
+    for _ in range(5000):
+        made.append(choosing.current)
+        period = 0.1 * np.exp(random.normal(0, 0.1))
+        choosing.add(Step(period, 0.5 * period, 0.1))
+    assert choosing.is_decided and len(set(made[-1500:])) == 1
