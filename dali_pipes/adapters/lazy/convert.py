@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 from dali_pipes.adapters.lazy.finishing import draws_on_cpu
 from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_shared
+from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.checks import LARGEST_SEED, check_choice
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.device import resolve_device
@@ -43,7 +43,8 @@ def from_torch(
     Args:
         loader: a DataLoader, also one of a derived class; timm's PrefetchLoader or webdataset's
             WebLoader around one. It stays as it is, and usable.
-        config: the backend; by default DALI, on the GPU if there is one.
+        config: the backend; by default `AutoConfig()`, which finds whether training is faster with
+            DALI, on the GPU or the CPU, or with the program's own workers.
         seed: None: random numbers are drawn as the program draws them. With a seed they depend on
             (seed, epoch, place in the epoch) alone, so batches are the same with any number of
             workers and ranks, and `load_state_dict` goes on in the middle of an epoch.
@@ -61,7 +62,7 @@ def from_torch(
     Raises:
         ConfigError: `loader` is none, or ranks cannot share its order; the text names why.
     """
-    config = DaliConfig() if config is None else config
+    config = AutoConfig() if config is None else config
     refuse_other_kinds(config=config, rank=rank)
     check_choice("on_bad_sample", on_bad_sample, ("raise", "substitute"))
     options: dict[str, Any] = {"seed": seed, "check": check, "rank": rank}

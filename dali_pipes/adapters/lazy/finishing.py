@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from dali_pipes.adapters.lazy.compiler.batches import RowKind
 from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
-from dali_pipes.adapters.lazy.compiler.lines import Item, LinePart
+from dali_pipes.adapters.lazy.compiler.lines import BackendLine, Item, LinePart
 from dali_pipes.adapters.lazy.compiler.row import Row
 from dali_pipes.adapters.lazy.explain import Account
 from dali_pipes.adapters.lazy.file_errors import file_of
@@ -54,7 +55,8 @@ class BatchFinisher:
         self._pins = pins and not self._moves and torch.cuda.is_available()
         self._check = check
         self._is_good: dict[RowKind, bool] = {}
-        self._compared: dict[RowKind, set[Any]] = {}  # what is done to pictures of a kind
+        # what is done to pictures of a line, whose backend may be another one than before
+        self._compared = WeakKeyDictionary[BackendLine, set[Any]]()
         self._collates_on_cpu = not self._moves
 
     def finish(self, work: LazyWork) -> Any:
@@ -175,7 +177,7 @@ class BatchFinisher:
                     vars(item.cell).pop("made", None)
 
     def _places_to_compare(self, part: LinePart) -> list[int]:
-        known = self._compared.setdefault(part.line.kind, set())
+        known = self._compared.setdefault(part.line, set())
         places = [] if known else list(range(min(_COMPARED, len(part.rows))))
         for at, row in enumerate(part.rows):
             news = _what_is_done(row) - known

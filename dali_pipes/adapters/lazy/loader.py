@@ -26,6 +26,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, IterDataPipe
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from dali_pipes.adapters.lazy.chosen import ChosenMaker
 from dali_pipes.adapters.lazy.compiler.executor import Executor, LazyWork
 from dali_pipes.adapters.lazy.explain import Account, explain
 from dali_pipes.adapters.lazy.finishing import BatchFinisher
@@ -36,6 +37,7 @@ from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.program import LazyProgram
 from dali_pipes.adapters.lazy.resume import facts_of, make_state, read_state
 from dali_pipes.adapters.lazy.streams import PipeStream, Stream
+from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.mistakes import RefusesAttributes
@@ -123,18 +125,37 @@ class LazyLoader(RefusesAttributes):
         outer = loader.batch_sampler
         self.batch_sampler = None if outer is None else _EpochSampler(self, outer)
 
-        self._executor = Executor(config, self._device, self.batch_size or 1, self._ahead)
+        fixed = None if isinstance(config, AutoConfig) else config
+        self._executor = Executor(fixed, self._device, self.batch_size or 1, self._ahead)
+        self._maker: ChosenMaker | None = None
+        if isinstance(config, AutoConfig):
+            self._maker = self._choose_maker(config)
         self._program.places = self._executor.places()
         self._account = Account()
         self._finisher = BatchFinisher(
             self._program, self._executor, self._account, device, check, loader.pin_memory
         )
         self._position = LazyPosition(0, 0, False)
-        self._chosen: int | None = None  # the epoch of the next iter()
+        self._chosen_epoch: int | None = None  # of the next iter()
         self._seen_epoch = self._epoch_of_sampler
         self._running: weakref.ref[_LazyEpoch] | None = None
         self._process, self._is_closed = os.getpid(), False
         weakref.finalize(self, _close, self._executor, self._inner, self._process)
+
+    def _choose_maker(self, config: AutoConfig) -> ChosenMaker:
+        loader = self._loader
+        fetched = loader.num_workers * (loader.prefetch_factor or 0)
+        return ChosenMaker(
+            config, self._executor, self._program, self._device, self._ahead, fetched, self._batches
+        )
+
+    @property
+    def _batches(self) -> int | None:
+        """Batches of an epoch; None: nobody knows."""
+        try:
+            return len(self)
+        except TypeError:
+            return None
 
     @property
     def _ahead(self) -> int:
@@ -154,7 +175,7 @@ class LazyLoader(RefusesAttributes):
         if running := self._running and self._running():
             running.end("another one was begun; a loader delivers one epoch at a time")
         position = self._next_position()
-        self._position, self._chosen = position, None
+        self._position, self._chosen_epoch = position, None
         self._seen_epoch = self._epoch_of_sampler
         epoch = _LazyEpoch(self, position)
         self._running = weakref.ref(epoch)
@@ -163,7 +184,7 @@ class LazyLoader(RefusesAttributes):
     def _next_position(self) -> LazyPosition:
         """Where the next `iter()` begins."""
         epoch, samples, is_abandoned = self._position
-        chosen = self._chosen
+        chosen = self._chosen_epoch
         if self._epoch_of_sampler != self._seen_epoch:  # the program has set it itself
             chosen = self._epoch_of_sampler
         if chosen is None:
@@ -191,7 +212,7 @@ class LazyLoader(RefusesAttributes):
         """
         for own in {id(each): each for each in self._samplers}.values():
             own.set_epoch(epoch)
-        self._chosen, self._seen_epoch = epoch, self._epoch_of_sampler
+        self._chosen_epoch, self._seen_epoch = epoch, self._epoch_of_sampler
 
     @property
     def _samplers(self) -> list[Any]:
@@ -208,9 +229,10 @@ class LazyLoader(RefusesAttributes):
             ConfigError: in the middle of an epoch, if there is no seed.
         """
         self._refuse_use()
-        epoch, samples, _ = self._position if self._chosen is None else self._next_position()
+        epoch, samples, _ = self._position if self._chosen_epoch is None else self._next_position()
         count = self._order.count_at(epoch, samples) if self._order is not None else {}
-        return make_state(epoch, samples, self._seed, self.batch_size, self._facts, count)
+        state = make_state(epoch, samples, self._seed, self.batch_size, self._facts, count)
+        return state | ({"loader": self._maker.chooser.learned} if self._maker else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state_dict` was called, with any number of workers and any backend, and of
@@ -225,7 +247,9 @@ class LazyLoader(RefusesAttributes):
             running.end("a state was loaded")
         if self._order is not None:
             self._order.go_on_from(state.get("sampler", {}))
-        self._position, self._chosen = LazyPosition(epoch, samples, False), None
+        if self._maker is not None:
+            self._maker.go_on_with(str(state.get("loader", "")))
+        self._position, self._chosen_epoch = LazyPosition(epoch, samples, False), None
         self._seen_epoch = self._epoch_of_sampler
 
     @property
@@ -253,12 +277,9 @@ class LazyLoader(RefusesAttributes):
         """Which share of pictures waits, which places in the program look at pixels and what would
         let these wait, what made the pictures, and what was compared and seeded.
         """
-        try:
-            batches = len(self)
-        except TypeError:
-            batches = None
-        lines = explain(self._account, self._program, self._order, self._executor, batches)
-        return "\n".join(lines)
+        lines = explain(self._account, self._program, self._order, self._executor, self._batches)
+        chosen = [self._maker.chooser.describe()] if self._maker else []
+        return "\n".join([*chosen, *lines])
 
     def __setattr__(self, name: str, value: Any) -> None:
         try:
@@ -419,6 +440,8 @@ class _LazyEpoch(Iterator[Any]):
         self._batches = self._plain = self._finish(works)
         if loader._change:
             self._batches = loader._change(self, self._batches)
+        if loader._maker:
+            loader._maker.begin()
 
     def __next__(self) -> Any:
         loader = self._loader
@@ -428,6 +451,8 @@ class _LazyEpoch(Iterator[Any]):
         try:
             if loader._order is not None:
                 loader._order.run_ahead()
+            if loader._maker:
+                loader._maker.ask()
             batch = next(self._batches)
         except StopIteration:
             self._go_to(LazyPosition(self.epoch + 1, 0, False))
@@ -438,6 +463,8 @@ class _LazyEpoch(Iterator[Any]):
             self.end(f"an error came: {type(error).__name__}")
             raise
 
+        if loader._maker:
+            loader._maker.came()
         self._go_to(self._positions.popleft())
         for text in loader._account.take_new():
             warnings.warn(text, stacklevel=2)

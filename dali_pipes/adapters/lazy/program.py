@@ -75,8 +75,9 @@ class LazyProgram(Dataset[Any]):
         self._init_fn = loader.worker_init_fn
         self.is_batched = loader.batch_sampler is not None or loader.batch_size is not None
         self.seed, self.substitutes = seed, substitutes
-        # of all workers: the place in `_GIVEN_UP`, and whether collating is left
-        self._flags = torch.zeros(2, dtype=torch.uint8, device="cpu")
+        # of all workers: the place in `_GIVEN_UP`, whether collating is left, and whether nothing
+        # waits for now
+        self._flags = torch.zeros(3, dtype=torch.uint8, device="cpu")
         self.has_workers = loader.num_workers > 0
         if self.has_workers:
             self._flags.share_memory_()  # type: ignore[no-untyped-call]
@@ -114,7 +115,7 @@ class LazyProgram(Dataset[Any]):
         """Reads what other workers have given up, and returns the generators, which the program
         may have made only now.
         """
-        self._stage = int(self._flags[0])
+        self._stage = _ALL if self._flags[2] else int(self._flags[0])
         PROCESS.off, PROCESS.failed = _GIVEN_UP[self._stage][0], None
         roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
         self.numbers = self.numbers or Numbers(self.seed is not None, **roots)
@@ -349,6 +350,12 @@ class LazyProgram(Dataset[Any]):
     def give_up_all(self) -> None:
         """Lets nothing wait."""
         self._flags[0] = _ALL
+
+    def pause(self, on: bool) -> None:
+        """Lets nothing wait for now, or again what waited before, from the batches on that workers
+        begin after this.
+        """
+        self._flags[2] = on
 
     def say(self, text: str) -> None:
         """Something that is said once."""

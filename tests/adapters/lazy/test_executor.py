@@ -215,11 +215,13 @@ READERS = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_colors_that_nvjpeg_gets_wrong_are_kept_from_it(reader, paths, start, tmp_path):
+def test_colors_that_nvjpeg_gets_wrong_are_kept_from_it(
+    reader, paths, start, tmp_path, monkeypatch
+):
     path, program = str(tmp_path / "stores_rgb.jpg"), READERS[reader]
     Image.open(paths[0]).save(path, keep_rgb=True)
     executor = start()
-    executor._decodes_on_gpu = True
+    monkeypatch.setattr(Executor, "_decodes_on_gpu", True)
     (work,) = executor.run(works_of([path, *paths[1:BATCH]], program))
     assert_like(values_of(work), [path, *paths[1:BATCH]], program)
     why = "nvJPEG takes its red, green and blue for other colors"

@@ -31,6 +31,7 @@ from dali_pipes.backends.pixels.pool import _one_core_each
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.cpus import available_cpus
+from dali_pipes.system.gpu_memory import release_unused_of_dali
 from dali_pipes.system.modes import in_own_modes
 
 log = logging.getLogger(__name__)
@@ -83,11 +84,11 @@ class Executor:
         self.device, self.ahead, self.count = device, ahead, 0
         self.left: Counter[str] = Counter()
         self._lines: Lines | None = None
-        self._decodes_on_gpu = False
+        self._earlier: list[Lines] = []  # that make what was sent to them
+        self._ended: list[str] = []  # what those said that have made it
+        self._batch_size, self._refused = batch_size, dict[RowKind, str]()
         if config is not None:
-            load_backend(config)  # which raises if a package is missing
-            self._decodes_on_gpu = device.type == "cuda" and config.decodes_on == "gpu"
-            self._lines = Lines(config.on_cores(), device, batch_size, self._read)
+            self.use(config)
         self._pool: ThreadPoolExecutor | None = None
         self._kept_away: set[Source] = set()  # what a backend could not decode
         self._suspects: list[Item] = []  # one of these a backend could not decode
@@ -95,6 +96,23 @@ class Executor:
         self._reading: deque[LazyWork] = deque()  # in order; the first one is needed now
         self._error: Exception | None = None
         self._number = 0
+
+    def use(self, config: LoaderConfig) -> None:
+        """Has this backend make what is read from now on.
+
+        Raises:
+            ConfigError: a package that it needs is missing.
+        """
+        load_backend(config)
+        self.release()
+        config = config.on_cores()
+        self._lines = Lines(config, self.device, self._batch_size, self._read, self._refused)
+
+    def release(self) -> None:
+        """Ends the backend, when it has made what was sent to it."""
+        if self._lines:
+            self._earlier.append(self._lines)
+            self._lines = None
 
     def run(self, works: Iterator[LazyWork]) -> Iterator[LazyWork]:
         """The works in order, each with its cells filled, or with an error.
@@ -107,6 +125,7 @@ class Executor:
                 work = self._reading[0]
                 self._complete(work)
                 self._reading.popleft()
+                self._end_earlier()
                 yield work
             if self._error:
                 raise self._error
@@ -119,18 +138,17 @@ class Executor:
 
     def refuse(self, kind: RowKind, why: str) -> None:
         """Has all pictures of a kind made as noted from the next work on."""
-        if self._lines:
-            self._lines.refuse(kind, why)
+        self._refused[kind] = why
 
     def describe(self) -> list[str]:
         """A text for each backend, with what it made."""
-        return self._lines.describe() if self._lines else []
+        return [*self._ended, *[text for lines in self._all_lines for text in lines.describe()]]
 
     def close(self) -> None:
         """Ends all backends and threads; harmless when called twice."""
         self._abandon()
-        if self._lines:
-            self._lines.close()
+        for lines in self._all_lines:
+            lines.close()
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
         self._pool = None
@@ -141,8 +159,21 @@ class Executor:
             for item in work.items:
                 item.future.cancel()
         self._reading.clear()
-        if self._lines:
-            self._lines.forget()
+        for lines in self._all_lines:
+            lines.forget()
+        self._end_earlier()
+
+    @property
+    def _all_lines(self) -> list[Lines]:
+        return [*self._earlier, *([self._lines] if self._lines else ())]
+
+    def _end_earlier(self) -> None:
+        """Ends the backends of earlier lines that have made all that was sent to them."""
+        for lines in [each for each in self._earlier if not each.unmade]:
+            self._earlier.remove(lines)
+            self._ended += lines.describe()
+            lines.close()
+            release_unused_of_dali()
 
     # reading
 
@@ -208,6 +239,11 @@ class Executor:
             raise NoPlace("nvJPEG takes its red, green and blue for other colors")
         return read(recipe)
 
+    @property
+    def _decodes_on_gpu(self) -> bool:
+        on_gpu = self._lines is not None and self._lines.config.decodes_on == "gpu"
+        return on_gpu and self.device.type == "cuda"
+
     def _send(self, work: LazyWork, kind: RowKind, pairs: Pairs) -> None:
         """Sends pictures to the line of their kind, or has them made as noted."""
         assert self._lines
@@ -253,16 +289,16 @@ class Executor:
         except (ConfigError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
+            lines = next(each for each in self._all_lines if part.line in each)
             log.warning(
                 "%s on %s: %d pictures are made as noted, by the program's own libraries: %s",
-                type(self._lines.config).__name__ if self._lines else "",
+                type(lines.config).__name__,
                 self.device,
                 len(part.items),
                 _reason_of(error),
             )
 
-        assert self._lines
-        left = self._lines.recover(part)
+        left = lines.recover(part)
         for work in self._reading:
             for each in [each for each in work.parts if each in left]:
                 work.parts.remove(each)

@@ -192,16 +192,22 @@ class Lines:
     Args:
         config, device, batch_size: as of `Executor`, the config with its number of cores.
         read_more: as of `BackendLine`.
+        refused: kinds that have none, and why.
     """
 
     def __init__(
-        self, config: LoaderConfig, device: torch.device, batch_size: int, read_more: ReadMore
+        self,
+        config: LoaderConfig,
+        device: torch.device,
+        batch_size: int,
+        read_more: ReadMore,
+        refused: dict[RowKind, str],
     ):
         self.config, self.device, self.batch_size = config, device, batch_size
         self._read_more = read_more
         self._lines: dict[RowKind, BackendLine] = {}
         self._met: dict[RowKind, list[Row]] = {}
-        self._refused: dict[RowKind, str] = {}
+        self._refused = refused
 
     def find(self, kind: RowKind, rows: list[Row]) -> BackendLine:
         """The line of a kind, of which these rows have come.
@@ -246,10 +252,6 @@ class Lines:
             )
         return config
 
-    def refuse(self, kind: RowKind, why: str) -> None:
-        """Lets no more pictures of a kind come to its line."""
-        self._refused[kind] = why
-
     def recover(self, part: LinePart) -> list[LinePart]:
         """Gives the line of a part at which its backend has failed another one.
 
@@ -265,9 +267,17 @@ class Lines:
             line.start(self._config_for(line.kind), self.device)
         else:
             why = f"its backend failed {MOST_FAILURES} times, one after the other"
-            self.refuse(line.kind, why)
+            self._refused[line.kind] = why
             line.close()
         return left
+
+    def __contains__(self, line: BackendLine) -> bool:
+        return line in self._lines.values()
+
+    @property
+    def unmade(self) -> list[LinePart]:
+        """The parts that are not made yet."""
+        return [part for line in self._lines.values() for part in line.unmade]
 
     def forget(self) -> None:
         """Nobody waits for any part any more."""
