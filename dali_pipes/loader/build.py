@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.backends.backend import Backend, Job
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.pixels.functions import check_functions
@@ -45,7 +46,7 @@ from dali_pipes.system.modes import in_own_modes
 @in_own_modes
 def build_loader(
     manifest: Manifest,
-    config: LoaderConfig,
+    config: LoaderConfig | None = None,
     *,
     transform: Transform,
     batch_size: int,
@@ -64,6 +65,8 @@ def build_loader(
     mean the same for every backend.
 
     Args:
+        config: the options of a backend; by default `AutoConfig()`, which finds the one that trains
+            fastest.
         batch_size: images per batch and rank.
         rank: this process's part; by default all, with a warning under torchrun. `Rank.from_env()`
             reads it from torchrun or SLURM. Where the process group has as many ranks, they are
@@ -92,6 +95,7 @@ def build_loader(
             has another number than in the images that are trained on.
         OmissionError: `strict` is set, and the scan has left something out.
     """
+    config = AutoConfig() if config is None else config
     refuse_other_kinds(
         manifest=manifest,
         config=config,
@@ -127,7 +131,7 @@ def build_loader(
     backend, config, target = choose_backend(config, device, transform)
 
     def build_backend(transform: Transform) -> Backend:
-        return backend(Job(transform, manifest, batch_size, target), config)
+        return backend(Job(transform, manifest, batch_size, target, len(plan)), config)
 
     compare_ranks(plan, fingerprint(plan, transform, batch_transform))
     bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)

@@ -168,6 +168,7 @@ def _train(config: TrainConfig, folder: Path | None, search: str | None) -> Path
                 images,
                 provenance(train_images.describe(), config.overrides),
             )
+            summary["loader"] = images.decodes
             summary["left_out"] = {"train": left_out(train_images), "val": left_out(val)}
             log.say(summary["conclusion"])
             if trainer.monitor.is_nan(trainer.history):

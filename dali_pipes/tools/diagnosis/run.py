@@ -9,12 +9,15 @@ import os
 import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
+from dali_pipes.backends.auto.config import AutoConfig
+from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.registry import is_for_training
 from dali_pipes.data.images import open_images, repeat_epoch, sample_images, warm_page_cache
 from dali_pipes.data.manifest import Manifest
@@ -124,6 +127,15 @@ def diagnose(config: DiagnoseConfig) -> None:
             ),
         )
 
+    examined = program.config.loader
+    result["loader"] = {"name": examined.name, **asdict(examined)}
+    if isinstance(config.loader, AutoConfig):
+        device = f" (device={examined.device})" if isinstance(examined, DaliConfig) else ""
+        say(
+            console,
+            f"loader=auto begins with {examined.name}{device}, which was examined here; to change "
+            f"its options, name it: loader={examined.name}.",
+        )
     result["provenance"] = provenance(manifest.describe(), config.overrides)
     say(console, f"All figures: {save_result(folder, result)}")
     print_json(result)

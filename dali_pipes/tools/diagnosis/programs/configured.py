@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from dali_pipes.backends.auto.choices import likely
+from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.backends.dali.config import DaliConfig
 from dali_pipes.backends.pixels.tensors import DTYPE_BYTES
 from dali_pipes.data.image_files.decoders import decode_size
@@ -66,6 +68,10 @@ class ConfiguredProgram(TrainingProgram):
         data_bytes: int = 0,
         task: Task | None = None,
     ):
+        self._fabric = launch(config.precision)
+        if isinstance(config.loader, AutoConfig):
+            # one that tries others while it is measured would be measured as none of them
+            config = replace(config, loader=likely(config.loader, self._fabric.device))
         self.config, self.manifest, self.paths, self.data_bytes = (
             config,
             manifest,
@@ -76,7 +82,6 @@ class ConfiguredProgram(TrainingProgram):
         self.is_fetched = manifest.is_fetched
         self.workers, self.burst, self.in_flight = config.loader.on_cores().concurrency
         self.works_beside = self.in_flight > 0
-        self._fabric = launch(config.precision)
         self._task = task or start_task(config, manifest).task
 
     def check_memory(self, programs: int = 1) -> None:
