@@ -1,6 +1,7 @@
 """A loader that changes its backend while it trains delivers what any other one does."""
 
 import gc
+import itertools
 import json
 import logging
 import os
@@ -76,6 +77,30 @@ def test_a_resume_goes_on_with_what_was_chosen(manifest, switched, step):
         loader.load_state_dict(state)
         assert loader.state_dict()["loader"] == state["loader"]
         assert_alike(epochs_of(loader, 1), batches)
+
+
+def test_ranks_switch_by_themselves_and_others_go_on(manifest, switched):
+    """Two ranks that switch at other steps are stopped, and three go on."""
+
+    def ids_of(config, count, batch_size, state=None, steps=None):
+        found, states = [], []
+        for index in range(count):
+            switched(2 + index)
+            options = {"rank": dp.Rank(index, count), "batch_size": batch_size}
+            with loader_of(manifest, config, **options) as loader:
+                if state:
+                    loader.load_state_dict(state)
+                found.append([batch.ids.tolist() for batch in itertools.islice(loader, steps)])
+                states.append(loader.state_dict())
+        together = zip(*found, strict=True)
+        return [sorted(itertools.chain(*each)) for each in together], json.loads(
+            json.dumps(states[0])
+        )
+
+    fixed, auto = dp.TorchConfig(num_workers=1), dp.AutoConfig(num_threads=1)
+    (expected, _), (first, state) = ids_of(fixed, 2, 6), ids_of(auto, 2, 6, steps=1)
+    rest, _ = ids_of(auto, 3, 4, state)
+    assert first + rest == expected and len(rest) > 1
 
 
 def test_a_bad_file_is_found_and_what_was_chosen_stays(scanned, switched):
