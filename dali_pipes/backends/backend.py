@@ -37,6 +37,8 @@ class Job:
         batch_size: images of a full batch.
         device: where the batches arrive.
         epoch: batches of an epoch, of this rank; None: nobody knows.
+        learned: what an earlier backend of the same loader has found out (`Backend.learned`), or
+            the text of that which a state has; None: nothing.
     """
 
     transform: Transform
@@ -44,6 +46,7 @@ class Job:
     batch_size: int
     device: torch.device
     epoch: int | None = None
+    learned: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +129,11 @@ class Backend(ABC):
     def describe(self) -> Description: ...
 
     @property
-    def learned(self) -> str:
-        """What it has found out while it worked, for the one that takes its place after a resume or
-        a failure; "": nothing.
+    def learned(self) -> Any:
+        """What it has found out while it worked, for the one that takes its place after a failure
+        or a resume. States keep the `str` of it. None: nothing.
         """
-        return ""
-
-    def go_on_with(self, learned: str) -> None:  # noqa: B027  nothing was learned
-        """Begins with what an earlier one had learned."""
+        return None
 
     def close(self) -> None:  # noqa: B027  nothing to end
         """Ends all threads and processes; harmless when called twice."""

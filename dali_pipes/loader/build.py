@@ -130,8 +130,8 @@ def build_loader(
 
     backend, config, target = choose_backend(config, device, transform)
 
-    def build_backend(transform: Transform) -> Backend:
-        return backend(Job(transform, manifest, batch_size, target, len(plan)), config)
+    def build_backend(transform: Transform, learned: Any) -> Backend:
+        return backend(Job(transform, manifest, batch_size, target, len(plan), learned), config)
 
     compare_ranks(plan, fingerprint(plan, transform, batch_transform))
     bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)

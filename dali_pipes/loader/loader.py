@@ -76,7 +76,7 @@ class Loader(RefusesAttributes):
         self,
         plan: Plan,
         transform: Transform,
-        build_backend: Callable[[Transform], Backend],
+        build_backend: Callable[[Transform, Any], Backend],
         bad: BadSamples,
         batch_transform: BatchTransform | None = None,
     ):
@@ -233,7 +233,7 @@ class Loader(RefusesAttributes):
 
     def _resume(self, epoch: int, step: int, learned: str) -> None:
         self._go_to(epoch, step)
-        self._work.go_on_with(learned)
+        self._work.go_on_with(learned, epoch)
 
     def _go_to(self, epoch: int, step: int) -> None:
         """Lets the next `iter()` begin here; iterators from before may deliver no more."""

@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from dali_pipes.backends.backend import Backend, Decoded, Description
 from dali_pipes.loader.fetching import Fetcher
@@ -36,7 +36,8 @@ class Work:
     count.
 
     Args:
-        build_backend: makes the backend for images of the size of one epoch.
+        build_backend: makes the backend for images of the size of one epoch, given what an earlier
+            one has learned (`Backend.learned`).
 
     Attributes:
         closed: whether it is to end.
@@ -45,7 +46,7 @@ class Work:
     def __init__(
         self,
         transform: Transform,
-        build_backend: Callable[[Transform], Backend],
+        build_backend: Callable[[Transform, Any], Backend],
         targets: TargetReader,
         fetcher: Fetcher | None,
     ):
@@ -56,9 +57,9 @@ class Work:
             fetcher,
         )
         self._size = transform.size_at(0)
-        self._backend: Backend | None = build_backend(transform.at(0))
+        self._backend: Backend | None = build_backend(transform.at(0), None)
         self._description = self._backend.describe()
-        self._learned = ""
+        self._learned: Any = None
         self.backend_name = repr(self._backend)
 
         self._stream: Iterator[Decoded] | None = None
@@ -113,8 +114,8 @@ class Work:
         size = self._transform.size_at(epoch)
         if self._backend is None or size != self._size:
             self.end_backend()
-            self._backend, self._size = self._build_backend(self._transform.at(epoch)), size
-            self._backend.go_on_with(self._learned)
+            transform = self._transform.at(epoch)
+            self._backend, self._size = self._build_backend(transform, self._learned), size
         return self._backend
 
     @property
@@ -126,14 +127,15 @@ class Work:
 
     @property
     def learned(self) -> str:
-        """What the backend has found out (`Backend.learned`)."""
-        return self._backend.learned if self._backend else self._learned
+        """The text of what the backend has found out (`Backend.learned`); "": nothing."""
+        return str((self._backend.learned if self._backend else self._learned) or "")
 
-    def go_on_with(self, learned: str) -> None:
-        """Gives the backend what an earlier one had learned; nothing may be under way."""
-        self._learned = learned
-        if self._backend:
-            self._backend.go_on_with(learned)
+    def go_on_with(self, learned: str, epoch: int) -> None:
+        """Has a backend made that begins with what an earlier one had learned."""
+        if learned and self.learned not in ("", learned):
+            self.end_backend()
+            self._learned = learned
+            self.backend_at(epoch)
 
     @property
     def is_streaming(self) -> bool:
@@ -201,7 +203,7 @@ class Work:
             self.stop()
             backend, self._backend = self._backend, None
             if backend:
-                self._learned = backend.learned
+                self._learned, self._description = backend.learned, backend.describe()
                 backend.close()
 
     def close(self) -> None:

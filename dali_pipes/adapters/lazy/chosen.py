@@ -43,13 +43,15 @@ class ChosenMaker:
         choices = [
             choice._replace(ahead=ahead + 1)
             for choice in list_choices(cores, device)
-            if isinstance(choice.config, DaliConfig)
+            # a share for the CPU is chosen by what a scan has read
+            if isinstance(choice.config, DaliConfig) and not choice.config.cpu_share
         ]
-        own = "the program's workers" if program.has_workers else "the program itself"
-        choices.append(Choice(own, None, ahead + fetched + 1))
+        choices.append(Choice("the program itself", None, ahead + fetched + 1))
         self.chooser = Chooser(choices, cores, epoch, config.fixed)
-        self._executor, self._program, self._device = executor, program, device
-        self._clock: StepClock | None = None  # of an epoch, from its second batch on
+        self._executor, self._program = executor, program
+        self._may_fail = not config.fixed
+        self._clock = StepClock(device) if self.chooser.measures else None
+        self._is_first = True  # the next batch, of an epoch
         self._under_way = 0  # batches that another one has begun
         self._is_released = True  # no backend is there
         self._use()
@@ -58,7 +60,7 @@ class ChosenMaker:
         """Has the present choice make what is not begun yet."""
         while (choice := self.chooser.current).config is not None:
             try:
-                self._executor.use(choice.config)
+                self._executor.use(choice.config, may_fail=self._may_fail)
                 break
             except ConfigError as error:
                 if not self.chooser.fail(str(error)):
@@ -68,7 +70,7 @@ class ChosenMaker:
 
     def begin(self) -> None:
         """An epoch begins, whose first batch waits for workers to start."""
-        self._clock, self._under_way = None, 0
+        self._is_first, self._under_way = True, 0
 
     def ask(self) -> None:
         """Before a batch is waited for."""
@@ -77,10 +79,14 @@ class ChosenMaker:
 
     def came(self) -> None:
         """When it is there."""
+        if self._executor.unusable and self.chooser.fail(self._executor.unusable):
+            self._use()
         if self._clock is None:
-            self._clock = StepClock(self._device)
             return
         step, before = self._clock.came(), self.chooser.current
+        is_first, self._is_first = self._is_first, False
+        if is_first:
+            return
         if self._under_way:
             self._under_way -= 1
             self.chooser.pass_over(step)
@@ -93,5 +99,6 @@ class ChosenMaker:
 
     def go_on_with(self, learned: str) -> None:
         """Begins with what an earlier loader had found."""
-        if self.chooser.go_on_with(learned):
+        if learned != str(self.chooser):
+            self.chooser.go_on_with(learned)
             self._use()

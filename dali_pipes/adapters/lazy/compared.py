@@ -38,6 +38,7 @@ from dali_pipes.adapters.lazy.state import PROCESS, eager, waits
 # and as a multiple of what copies took before
 SECONDS, MULTIPLE = 30.0, 10.0
 _DEEPEST = 8
+_KINDS = ("picture", "tensor", "array")
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), np.generic)
 _OPAQUE = (type, FunctionType, ModuleType)
 Print = tuple[Any, ...]  # place, class, type, and a digest of the values
@@ -139,6 +140,8 @@ class Checks:
         Raises:
             NotTheSame: as of `compare`.
         """
+        if not any(map(waits, _KINDS)):
+            return make()
         self._made += 1
         if self._made == self._next:
             self._next *= 10
@@ -152,8 +155,10 @@ class Checks:
         Raises:
             NotTheSame: these differ.
         """
+        if not any(map(waits, _KINDS)):
+            return
         self.is_new = False
-        if not self.is_active or not any(map(waits, ("picture", "tensor", "array"))):
+        if not self.is_active:
             return
         if path := find_shared(**self._roots):
             self._end(f"other processes use {path} as well, which a copy would change")

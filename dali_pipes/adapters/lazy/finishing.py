@@ -54,7 +54,7 @@ class BatchFinisher:
         self._moves = self._device.type != "cpu"
         self._pins = pins and not self._moves and torch.cuda.is_available()
         self._check = check
-        self._is_good: dict[RowKind, bool] = {}
+        self._is_good = WeakKeyDictionary[BackendLine, bool]()
         # what is done to pictures of a line, whose backend may be another one than before
         self._compared = WeakKeyDictionary[BackendLine, set[Any]]()
         self._collates_on_cpu = not self._moves
@@ -165,13 +165,14 @@ class BatchFinisher:
         made as noted from then on.
         """
         for part in work.parts:
-            kind = part.line.kind
             places = self._places_to_compare(part) if self._check else []
-            if places and self._is_good.get(kind, True):
-                self._is_good[kind] = self._is_equal(part, places)
-                if not self._is_good[kind]:
-                    self._executor.refuse(kind, "its pixels were too far from the program's own")
-            if not self._is_good.get(kind, True):
+            if places and self._is_good.get(part.line, True):
+                self._is_good[part.line] = self._is_equal(part, places)
+                if not self._is_good[part.line]:
+                    self._executor.refuse(
+                        part.line, "its pixels were too far from the program's own"
+                    )
+            if not self._is_good.get(part.line, True):
                 for item in part.items:
                     item.cell.rows[item.place] = item.recipe
                     vars(item.cell).pop("made", None)

@@ -145,16 +145,18 @@ class LazyLoader(RefusesAttributes):
     def _choose_maker(self, config: AutoConfig) -> ChosenMaker:
         loader = self._loader
         fetched = loader.num_workers * (loader.prefetch_factor or 0)
+        # PyTorch keeps that somebody has asked a stream for its length
+        epoch = None if self._order is None else self._epoch_batches
         return ChosenMaker(
-            config, self._executor, self._program, self._device, self._ahead, fetched, self._batches
+            config, self._executor, self._program, self._device, self._ahead, fetched, epoch
         )
 
     @property
-    def _batches(self) -> int | None:
+    def _epoch_batches(self) -> int | None:
         """Batches of an epoch; None: nobody knows."""
         try:
             return len(self)
-        except TypeError:
+        except Exception:  # of a `__len__` of the program's
             return None
 
     @property
@@ -232,7 +234,7 @@ class LazyLoader(RefusesAttributes):
         epoch, samples, _ = self._position if self._chosen_epoch is None else self._next_position()
         count = self._order.count_at(epoch, samples) if self._order is not None else {}
         state = make_state(epoch, samples, self._seed, self.batch_size, self._facts, count)
-        return state | ({"loader": self._maker.chooser.learned} if self._maker else {})
+        return state | ({"loader": str(self._maker.chooser)} if self._maker else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state_dict` was called, with any number of workers and any backend, and of
@@ -277,7 +279,9 @@ class LazyLoader(RefusesAttributes):
         """Which share of pictures waits, which places in the program look at pixels and what would
         let these wait, what made the pictures, and what was compared and seeded.
         """
-        lines = explain(self._account, self._program, self._order, self._executor, self._batches)
+        lines = explain(
+            self._account, self._program, self._order, self._executor, self._epoch_batches
+        )
         chosen = [self._maker.chooser.describe()] if self._maker else []
         return "\n".join([*chosen, *lines])
 
@@ -463,9 +467,9 @@ class _LazyEpoch(Iterator[Any]):
             self.end(f"an error came: {type(error).__name__}")
             raise
 
+        self._go_to(self._positions.popleft())
         if loader._maker:
             loader._maker.came()
-        self._go_to(self._positions.popleft())
         for text in loader._account.take_new():
             warnings.warn(text, stacklevel=2)
         return batch

@@ -82,7 +82,7 @@ class LazyProgram(Dataset[Any]):
         if self.has_workers:
             self._flags.share_memory_()  # type: ignore[no-untyped-call]
 
-        self._stage = 0
+        self._stage, self._is_paused = 0, False
         roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
         self.told, self.checks = Told(), Checks(check, loader.timeout / 4 or SECONDS, **roots)
         self.numbers: Numbers | None = None
@@ -105,7 +105,7 @@ class LazyProgram(Dataset[Any]):
 
     def start(self, worker: int) -> None:
         """The `worker_init_fn`."""
-        PROCESS.waits = True
+        PROCESS.waits, self._is_paused = True, bool(self._flags[2])
         patch_for_good()
         vars(get_worker_info())["dataset"] = self.dataset  # which the program may change here
         if self._init_fn:
@@ -115,7 +115,7 @@ class LazyProgram(Dataset[Any]):
         """Reads what other workers have given up, and returns the generators, which the program
         may have made only now.
         """
-        self._stage = _ALL if self._flags[2] else int(self._flags[0])
+        self._stage = _ALL if self._is_paused else int(self._flags[0])
         PROCESS.off, PROCESS.failed = _GIVEN_UP[self._stage][0], None
         roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
         self.numbers = self.numbers or Numbers(self.seed is not None, **roots)
@@ -356,6 +356,8 @@ class LazyProgram(Dataset[Any]):
         begin after this.
         """
         self._flags[2] = on
+        if not self.has_workers:
+            self._is_paused = on
 
     def say(self, text: str) -> None:
         """Something that is said once."""
@@ -367,8 +369,10 @@ class LazyProgram(Dataset[Any]):
 
     @property
     def is_late(self) -> bool:
-        """Whether collating is left to the training process."""
-        return bool(self._flags[1])
+        """Whether collating is left to the training process. While nothing waits, workers do it as
+        they did before, but for samples of which one may take the place of another.
+        """
+        return bool(self._flags[1]) and (self.substitutes or not self._is_paused)
 
     def leave_collating(self) -> None:
         self._flags[1] = 1
@@ -384,6 +388,14 @@ class LazyProgram(Dataset[Any]):
 
     def collate(self, samples: Any) -> Any:
         """The `collate_fn`: makes a parcel of a batch."""
+        try:
+            return self._collate(samples)
+        finally:
+            # between two batches: samples that wait would be looked at by a collate function
+            # while nothing waits
+            self._is_paused = bool(self._flags[2])
+
+    def _collate(self, samples: Any) -> Any:
         self.begin()
         if self.is_late and self.is_batched and (late := self._left(samples)) is not None:
             return self._packed(late)

@@ -3,14 +3,15 @@
     planned batches ──▶ gate ──▶ the backend whose turn it is ──▶ decoded batches
 
 A backend takes planned batches through a gate. When another one is chosen, the gate is closed, the
-next backend begins with the batch after, and works ahead while what the first has taken is used up.
-So a switch is at the border of a batch, and no sample is lost or comes twice. The loader knows
-nothing of it.
+next backend begins with the batch after, and the first one delivers what it has taken. So a switch
+is at the border of a batch, and no sample is lost or comes twice. The loader knows nothing of it.
 """
 
+import itertools
 import threading
+from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.gpu_memory import release_unused_of_dali
+from dali_pipes.system.interrupts import delayed_signals
 from dali_pipes.system.memory import Need
 
 
@@ -37,18 +39,25 @@ class AutoBackend(Backend):
     makes = EVERYTHING | {WIDE, LOOSE}  # each choice refuses for itself
 
     def prepare(self) -> None:
-        cores = self.config.num_threads or 1
-        choices = list_choices(cores, self.job.device)
-        self.chooser = Chooser(choices, cores, self.job.epoch, self.config.fixed)
+        learned = self.job.learned
+        if not isinstance(learned, Chooser):
+            cores = self.config.num_threads or 1
+            choices = list_choices(cores, self.job.device)
+            self.chooser = Chooser(choices, cores, self.job.epoch, self.config.fixed)
+            self.chooser.go_on_with(str(learned or ""))
+        else:
+            self.chooser = learned
         self._parts: dict[str, Backend] = {}
-        self._made_pixels: list[str] = []
-        self._part()
+        self._delivers = self._find_part()
 
-    def _part(self) -> Backend:
-        """The backend of the present choice; those that cannot be had are left out.
+    # the parts
+
+    def _find_part(self) -> str:
+        """The name of the present choice, whose backend is built; those that cannot be had are left
+        out.
 
         Raises:
-            ConfigError: none can.
+            ConfigError: none can be had.
         """
         while (choice := self.chooser.current).name not in self._parts:
             try:
@@ -56,71 +65,115 @@ class AutoBackend(Backend):
             except ConfigError as error:
                 if not self.chooser.fail(str(error)):
                     raise
-        part = self._parts[choice.name]
-        self._of_part = part.describe()
-        if (pixels := self._of_part.pixels) and pixels not in self._made_pixels:
-            self._made_pixels.append(pixels)
-        return part
+        return choice.name
 
     def _build(self, config: LoaderConfig | None) -> Backend:
         assert config
         refuse(config, self.job)
         return load_backend(config)(self.job, config)
 
-    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Decoded]:
-        source = _Source(planned)
-        gate = source.open()
-        return self._deliver(source, gate, self._part().stream(gate))
+    def _begin(self, source: "_Source", but: str = "") -> "_Turn | None":
+        """Has the present choice make what comes next; None: that is `but`, which does so already.
 
-    def _deliver(
-        self, source: "_Source", gate: "_Gate", stream: Iterator[Decoded]
-    ) -> Iterator[Decoded]:
-        clock = StepClock(self.job.device)
-        following: tuple[_Gate, Iterator[Decoded]] | None = None
-        while True:
-            clock.ask()
-            decoded = next(stream, None)
-            if decoded is None:
-                if following is None:
-                    return
-                gate, stream = following
-                following = None
-                continue
-
-            step = clock.came()
-            if following is not None:
-                # it was under way when another one was chosen, which works ahead by now
-                self.chooser.pass_over(step)
-            elif self.chooser.add(step):
-                gate.close()
-                following_gate = source.open()
-                following = following_gate, self._part().stream(following_gate)
-            elif self.chooser.choosing.is_decided and len(self._parts) > 1:
-                self._end_losers()
-            yield decoded
+        Raises:
+            ConfigError: none can.
+        """
+        while (name := self._find_part()) != but:
+            gate = source.open()
+            try:
+                turn = _Turn(name, gate, self._parts[name].stream(gate))
+                gate.taken = None
+                if self._delivers not in self._parts:
+                    self._delivers = name
+                return turn
+            except ConfigError as error:
+                source.take_back(gate)
+                self._parts.pop(name).close()
+                if not self.chooser.fail(str(error)):
+                    raise
+        return None
 
     def _end_losers(self) -> None:
-        for name in [each for each in self._parts if each != self.chooser.current.name]:
-            self._parts.pop(name).close()
+        with delayed_signals():
+            for name in [each for each in self._parts if each != self.chooser.current.name]:
+                self._parts.pop(name).close()
         release_unused_of_dali()
 
-    @property
-    def learned(self) -> str:
-        return self.chooser.learned
+    # batches
 
-    def go_on_with(self, learned: str) -> None:
-        if self.chooser.go_on_with(learned):
-            self.close()
-            self._part()
+    def stream(self, planned: Iterator[PlannedBatch]) -> Iterator[Decoded]:
+        source = _Source(planned)
+        turn = self._begin(source)
+        assert turn
+        return self._deliver(source, turn)
+
+    def _deliver(self, source: "_Source", turn: "_Turn") -> Iterator[Decoded]:
+        clock = StepClock(self.job.device) if self.chooser.measures else None
+        following: _Turn | None = None
+        while True:
+            if clock:
+                clock.ask()
+            try:
+                decoded = next(turn.stream, None)
+            except Exception as error:
+                if self.chooser.broke(turn.name, error):
+                    # no error of the user's: the batch is made once more, by the best one so far
+                    raise RuntimeError(f"{turn.name}, which was tried, failed: {error}") from error
+                raise
+            if decoded is None:
+                turn.gate.close()
+                if following is None and source.is_at_end:
+                    return
+                begun = following or self._begin(source)
+                assert begun
+                turn, following = begun, None
+                continue
+
+            self._note(turn.name)
+            if clock and decoded.planned.step:  # before the first one of an epoch there is a pause
+                following = self._measure(clock, source, turn, following)
+            elif clock:
+                clock.came()
+            yield decoded
+
+    def _measure(
+        self, clock: StepClock, source: "_Source", turn: "_Turn", following: "_Turn | None"
+    ) -> "_Turn | None":
+        """One step more; returns the turn that follows, if there is another one."""
+        step = clock.came()
+        if following:
+            # it was under way when another one was chosen, which works ahead by now
+            self.chooser.pass_over(step)
+        elif self.chooser.add(step):
+            with delayed_signals():
+                if self._find_part() != turn.name and not source.is_at_end:
+                    turn.gate.close()
+                    return self._begin(source, turn.name)
+        elif self.chooser.choosing.is_decided and len(self._parts) > 1:
+            self._end_losers()
+        return following
+
+    def _note(self, name: str) -> None:
+        """Notes who has made a batch, and so its pixels."""
+        made = self.chooser.pixels
+        if name != self._delivers or not made:
+            self._delivers = name
+            pixels = self._parts[name].describe().pixels
+            if pixels and pixels not in made:
+                made.append(pixels)
+
+    @property
+    def learned(self) -> Chooser:
+        return self.chooser
 
     def describe(self) -> Description:
-        text = f"{self.chooser.describe()}; {self._of_part.text}"
-        return Description(text, " + ".join(self._made_pixels) or None, self._of_part.gpu)
+        part = self._parts[self._delivers].describe()
+        pixels = " + ".join(self.chooser.pixels) or part.pixels
+        return Description(f"{self.chooser.describe()}; {part.text}", pixels, part.gpu)
 
     def close(self) -> None:
         for part in self._parts.values():
             part.close()
-        self._parts = {}
 
     @classmethod
     def memory_needs(
@@ -134,24 +187,58 @@ class _Source:
     """Planned batches that go through one gate after the other."""
 
     def __init__(self, planned: Iterator[PlannedBatch]):
-        self._planned, self._lock = planned, threading.Lock()
+        self._planned, self._lock = planned, threading.RLock()
+        self._ahead: deque[PlannedBatch] = deque()  # that no gate has let through
 
     def open(self) -> "_Gate":
-        return _Gate(self._planned, self._lock)
+        return _Gate(self, self._lock)
+
+    def take(self) -> PlannedBatch:
+        """The next one."""
+        return self._ahead.popleft() if self._ahead else next(self._planned)
+
+    def take_back(self, gate: "_Gate") -> None:
+        """Closes a gate, what has gone through which nobody makes."""
+        gate.close()
+        self._ahead.extendleft(reversed(gate.taken or []))
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether there is none left."""
+        with self._lock:
+            if not self._ahead:
+                self._ahead.extend(itertools.islice(self._planned, 1))
+            return not self._ahead
 
 
 class _Gate(Iterator[PlannedBatch]):
-    """Gives planned batches to one backend, whose threads may take them, until it is closed."""
+    """Gives planned batches to one backend, whose threads may take them, until it is closed.
 
-    def __init__(self, planned: Iterator[PlannedBatch], lock: threading.Lock):
-        self._planned, self._lock, self._is_closed = planned, lock, False
+    Attributes:
+        taken: these, as long as the backend begins; None: nobody asks any more.
+    """
+
+    def __init__(self, source: _Source, lock: Any):
+        self._source, self._lock, self._is_closed = source, lock, False
+        self.taken: list[PlannedBatch] | None = []
 
     def __next__(self) -> PlannedBatch:
         with self._lock:
             if self._is_closed:
                 raise StopIteration
-            return next(self._planned)
+            planned = self._source.take()
+            if self.taken is not None:
+                self.taken.append(planned)
+            return planned
 
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
+
+
+class _Turn(NamedTuple):
+    """A backend that makes batches."""
+
+    name: str
+    gate: _Gate
+    stream: Iterator[Decoded]

@@ -1,5 +1,6 @@
 """Which loaders there are to choose from."""
 
+import os
 from typing import NamedTuple
 
 import torch
@@ -41,7 +42,7 @@ def list_choices(cores: int, device: torch.device) -> list[Choice]:
     """All of them, the likeliest first."""
     found: dict[str, LoaderConfig] = {
         "dali on the CPU": DaliConfig(device="cpu"),
-        f"torch with {cores} workers": TorchConfig(decoder="auto"),
+        "torch": TorchConfig(decoder="auto"),
     }
     if device.type == "cuda":
         on_gpu: dict[str, LoaderConfig] = {
@@ -76,4 +77,4 @@ def refuse(config: LoaderConfig, job: Job) -> None:
     backend = load_backend(config)
     check_functions(job.transform, backend.functions_on(config, job.device))
     needs = backend.memory_needs(config, job.transform, job.batch_size, job.images.some_sizes)
-    check_fits(list(needs), free_memory())
+    check_fits(list(needs), free_memory(int(os.environ.get("LOCAL_WORLD_SIZE", 1))))

@@ -1,12 +1,15 @@
 """Which loader of a list is next, by name, and what is said of it."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from dali_pipes.backends.auto.choices import Choice
 from dali_pipes.backends.auto.choosing import Choosing, Step
 
 log = logging.getLogger(__name__)
+
+_MOST_FAILURES = 2
 
 
 class Chooser:
@@ -21,6 +24,7 @@ class Chooser:
     Attributes:
         choosing: what decides, by their places in the list.
         said: what was decided last; "": nothing yet.
+        pixels: what has made the pixels so far, if their last bits can depend on it.
     """
 
     def __init__(self, choices: Sequence[Choice], cores: int, epoch: int | None, is_fixed: bool):
@@ -32,16 +36,21 @@ class Chooser:
             [number for number, choice in enumerate(choices) if choice.takes_device],
         )
         self._was_decided, self.said = False, ""
+        self._failures = Counter[int]()
+        self.pixels: list[str] = []
 
     @property
     def current(self) -> Choice:
         """The loader of the next batches."""
         return self.choices[self.choosing.current]
 
+    @property
+    def measures(self) -> bool:
+        """Whether there is anything to find out."""
+        return not self._is_fixed and len(self.choosing.why) < len(self.choices) - 1
+
     def add(self, step: Step) -> bool:
         """One step more; whether another loader makes the next batches."""
-        if self._is_fixed:
-            return False
         before = self.choosing.current
         is_another = self.choosing.add(step) != before
         self._tell()
@@ -58,6 +67,20 @@ class Chooser:
         self.choosing.fail(self.choosing.current, why)
         return True
 
+    def broke(self, name: str, error: BaseException) -> bool:
+        """Says that the loader of this name failed while it made a batch. One that is being tried
+        is put off, or after the second time left out. Returns whether it was such a one.
+        """
+        number = [choice.name for choice in self.choices].index(name)
+        if number == self.choosing.leader or number in self.choosing.why:
+            return False  # a file may be broken, which the loader finds out
+        self._failures[number] += 1
+        if self._failures[number] == _MOST_FAILURES:
+            self.choosing.fail(number, f"it failed: {type(error).__name__}: {error}")
+        else:
+            self.choosing.put_off(number)
+        return True
+
     def _tell(self) -> None:
         """Says once what was decided."""
         was_decided, self._was_decided = self._was_decided, self.choosing.is_decided
@@ -72,11 +95,12 @@ class Chooser:
             for each, known in choosing.tried.items()
             if each != choosing.leader
         ]
-        others += [f"{names[each]} cannot be used ({why})" for each, why in choosing.why.items()]
         text = names[choosing.leader]
         if mine := choosing.tried.get(choosing.leader):
             text += f", {1e3 * mine.period:.1f} ms a step, {mine.waits:.1%} waiting"
-        return text + (f"; tried {', '.join(others)}" if others else "")
+            text += f"; tried {', '.join(others)}" if others else "; nothing else was tried"
+        failed = [f"{names[each]} cannot be used ({why})" for each, why in choosing.why.items()]
+        return "; ".join([text, *failed])
 
     def describe(self) -> str:
         """The loader that makes the batches, and what was tried."""
@@ -86,15 +110,12 @@ class Chooser:
 
     # between two runs
 
-    @property
-    def learned(self) -> str:
-        """The name of the best loader so far."""
+    def __str__(self) -> str:
         return self.choices[self.choosing.leader].name
 
-    def go_on_with(self, learned: str) -> bool:
-        """Begins with the loader of this name; whether that is another one than before."""
+    def go_on_with(self, learned: str) -> None:
+        """Begins with the loader of this name, if it can be had."""
         names = [choice.name for choice in self.choices]
-        if learned not in names or learned == self.learned:
-            return False
-        self.choosing.go_on_with(names.index(learned))
-        return True
+        if learned in names and names.index(learned) not in self.choosing.why:
+            self.choosing.go_on_with(names.index(learned))
+            self._was_decided, self.said = False, ""

@@ -35,9 +35,9 @@ class Step(NamedTuple):
     """Of one batch.
 
     Attributes:
-        period: seconds since the batch before.
+        period: seconds since the batch before, without pauses of the training.
         waited: how many of these training had to wait for it.
-        cpu: CPU seconds of the process and all of its children in that time.
+        cpu: CPU seconds of the process and all of its children in that time, about.
     """
 
     period: float
@@ -131,17 +131,19 @@ class Choosing:
         self.why: dict[int, str] = {}
         self._others = list(range(1, len(ahead)))  # the likely ones first
         self._left: list[int] = []  # to be tried in this round
+        self._needs = dict.fromkeys(range(len(ahead)), STARTS)  # seconds that a trial may take
         self._turn, self._of_leader = Turn(0), Turn(0)
         self._steps = self._decided_at = 0
-        self.lost, self._needs = 0.0, STARTS  # seconds; what the next trial may take
+        self.lost = self._limit = 0.0  # seconds; how many these may be after the present trial
         self._is_trying = self.is_decided = False
         self._length = 2 * LEAST  # of the present turns
 
     def go_on_with(self, choice: int) -> None:
-        """Begins with another one than the likeliest."""
+        """Begins anew with this one."""
         self._others = [each for each in (self.leader, *self._others) if each != choice]
-        self.current = self.leader = choice
-        self._turn = Turn(choice)
+        self._left, self._is_trying, self.is_decided = [], False, False
+        self.leader = choice
+        self._begin(choice)
 
     def fail(self, choice: int, why: str) -> None:
         """Says that one cannot be had."""
@@ -150,8 +152,16 @@ class Choosing:
         self._left = [each for each in self._left if each != choice]
         if self.leader == choice:
             self.leader = self._others.pop(0)
+            self._is_trying = self.is_decided = False
         if self.current == choice:
             self._begin(self.leader)
+
+    def put_off(self, choice: int) -> None:
+        """Ends the trial of one, which is tried again after the others."""
+        if choice in self._left:
+            self._left.remove(choice)
+            self._left.append(choice)
+        self._begin(self.leader)
 
     def add(self, step: Step) -> int:
         """Returns the choice of the next steps, after one step more."""
@@ -159,9 +169,9 @@ class Choosing:
         turn = self._turn
         turn.add(step)
         if self._is_trying:
-            self.lost += step.period - self._of_leader.period
+            self._lose(step)
         if turn.choice != self.leader:
-            if self.lost > self._may_lose or len(turn) % EVERY == 0:
+            if self.lost > self._limit or len(turn) % EVERY == 0:
                 self._judge(turn)
         elif len(turn) % EVERY == 0:
             least = max(self._length, self._least(self.leader)) if self._is_trying else FIRST
@@ -172,7 +182,11 @@ class Choosing:
     def pass_over(self, step: Step) -> None:
         """One step more, of batches that were under way when another choice was made."""
         self._steps += 1
-        self.lost += step.period - self._of_leader.period
+        self._lose(step)
+
+    def _lose(self, step: Step) -> None:
+        if len(self._of_leader):
+            self.lost = max(self.lost + step.period - self._of_leader.period, 0.0)
 
     def _look(self, turn: Turn) -> None:
         """Looks at the leader's turn: whether something is to be tried now."""
@@ -188,12 +202,16 @@ class Choosing:
             if is_free and self.leader not in self._takes_device:
                 self._left = []
             elif not self._left:
-                self._left, self.lost, self._needs = list(self._others), 0.0, STARTS
-        if not self._left or self.lost + self._needs > self._may_lose:
+                self._left, self.lost = list(self._others), 0.0
+        affordable = [
+            each for each in self._left if self.lost + self._needs[each] <= self._may_lose
+        ]
+        if not affordable:
             self._decide()
             return
         self._is_trying, self.is_decided = True, False
-        self._begin(self._left[0])
+        self._limit = (self.lost + self._may_lose) / 2  # the rest is for others
+        self._begin(affordable[0])
 
     def _has_grown(self, known: Tried) -> bool:
         """Whether training waits more than when it was decided, an epoch ago or longer."""
@@ -206,11 +224,11 @@ class Choosing:
         """
         leader = self._of_leader
         apart = math.log(turn.period / leader.period)
-        if self.lost > self._may_lose and apart > 0:
+        if self.lost > self._limit and apart > 0:
             # it is tried again when there is time for twice as much
             lost = sum(step.period - leader.period for step in turn.steps)
-            self._needs = max(2 * lost, STARTS)
-            self._begin(self.leader)
+            self._needs[turn.choice] = max(2 * lost, STARTS)
+            self.put_off(turn.choice)
             return
         if len(turn) < self._least(turn.choice):
             # twice as slow is no question of noise, once its queue has been filled
@@ -237,7 +255,7 @@ class Choosing:
 
     def _end_trial(self, turn: Turn) -> None:
         self._left.remove(turn.choice)
-        self._needs, self._length = STARTS, 2 * LEAST
+        self._needs[turn.choice], self._length = STARTS, 2 * LEAST
 
     def _lead(self, turn: Turn) -> None:
         """Makes the one whose turn it is the leader."""

@@ -1,12 +1,18 @@
 """How long each step of training takes, and how much of it training waits for its batch."""
 
+import statistics
 import time
+from collections import deque
 from typing import Any
 
 import torch
 
-from dali_pipes.backends.auto.choosing import EVERY, Step
+from dali_pipes.backends.auto.choosing import Step
 from dali_pipes.system.telemetry import cpu_seconds
+
+_STEPS, _LEAST = 50, 5  # before this one, whose own work says how long that takes
+_PAUSE = 4  # times as long as the longest is a pause: a validation, a checkpoint
+_CPU_EVERY, _CPU_COSTS = 0.5, 250  # seconds between two looks at CPU time, or times what one takes
 
 
 class StepClock:
@@ -15,28 +21,45 @@ class StepClock:
     On a GPU the process does not wait where the GPU does. Events on its stream say how long it had
     nothing to do between the end of a step's work and the batch of the next one. They are read
     some steps later, when they have happened, so that nothing has to wait for them.
+
+    Where several ranks train, a step takes as long as that of the slowest one, whatever the own
+    loader does. So there the step's own work is taken to be the same in all steps.
     """
 
     def __init__(self, device: torch.device):
-        self._device = device
+        self._is_on_gpu, self._device = device.type == "cuda", device
         self._asked = self._came = time.perf_counter()
-        self._cpu, self._steps = cpu_seconds(), 0
+        self._works: deque[float] = deque(maxlen=_STEPS)  # seconds of steps without their waits
+        self._cpu, self._looked, self._next_look = cpu_seconds(), self._came, self._came
+        self._cores = 0.0  # that were busy between the last two looks
         self._before: Any = None
-        self._pairs: list[tuple[Any, Any]] = []
+        self._pairs: deque[tuple[Any, Any]] = deque()
 
     def ask(self) -> None:
         self._asked = time.perf_counter()
-        if self._device.type == "cuda":
+        if self._is_on_gpu:
             self._before = self._event()
 
     def came(self) -> Step:
         now = time.perf_counter()
-        waited, period = now - self._asked, now - self._came
+        waited, work = now - self._asked, self._asked - self._came
         self._came = now
-        if self._before is not None:
+        period = self._without_pause(work) + waited
+        if self._is_on_gpu:
             self._pairs.append((self._before, self._event()))
             waited = self._idle_seconds()
-        return Step(period, waited, self._cpu_seconds())
+        return Step(period, waited, self._busy_cores(now) * period)
+
+    def _without_pause(self, work: float) -> float:
+        """The seconds of a step's own work. A host that runs ahead of its GPU has many short steps,
+        and long ones where it waits for the GPU, so a pause is longer than any of these.
+        """
+        earlier = list(self._works)
+        self._works.append(work)
+        is_pause = len(earlier) >= _LEAST and work > _PAUSE * max(earlier)
+        if is_pause or (earlier and _are_several()):
+            return statistics.mean(earlier)
+        return work
 
     def _event(self) -> Any:
         event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -47,14 +70,21 @@ class StepClock:
         """Of the GPU, in all pairs of events that have happened by now."""
         idle = 0.0
         while self._pairs and self._pairs[0][1].query():
-            before, after = self._pairs.pop(0)
+            before, after = self._pairs.popleft()
             idle += before.elapsed_time(after) / 1e3
         return idle
 
-    def _cpu_seconds(self) -> float:
-        """Of this process and its children, since the last look, which is one in some steps."""
-        self._steps += 1
-        if self._steps % EVERY:
-            return 0.0
-        before, self._cpu = self._cpu, cpu_seconds()
-        return self._cpu - before
+    def _busy_cores(self, now: float) -> float:
+        """By the process and its children. To look takes a while where there are many processes."""
+        if now >= self._next_look:
+            before, self._cpu = self._cpu, cpu_seconds()
+            self._cores = (self._cpu - before) / max(now - self._looked, 1e-3)
+            took = time.perf_counter() - now
+            self._looked = now
+            self._next_look = now + max(_CPU_EVERY, _CPU_COSTS * took)
+        return self._cores
+
+
+def _are_several() -> bool:
+    parallel = torch.distributed
+    return parallel.is_available() and parallel.is_initialized() and parallel.get_world_size() > 1

@@ -61,7 +61,7 @@ def test_a_resume_begins_with_what_was_chosen(files, switched, workers):
     assert state["loader"].startswith("the program")
     with from_torch(make(), AUTO, seed=3) as loader:
         loader.load_state_dict(state)
-        assert loader._maker.chooser.learned == state["loader"]
+        assert str(loader._maker.chooser) == state["loader"]
         rest = [[[each.clone() for each in batch]] for batch in loader]
     assert_alike(rest, batches[3:])
 
@@ -73,7 +73,7 @@ def test_what_lost_gives_all_back(files):
     with from_torch(make(), AUTO) as loader:
         list(loader)
         assert loader._executor._lines
-        loader._maker.go_on_with("the program's workers")
+        loader._maker.go_on_with("the program itself")
         before = loader.waited
         loader._maker.chooser.choosing.is_decided = True
         for _ in range(3):

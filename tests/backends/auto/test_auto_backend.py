@@ -16,6 +16,7 @@ from switches import decide, switch_every
 import dali_pipes as dp
 from dali_pipes.backends.auto import backend as auto
 from dali_pipes.backends.auto.choices import list_choices
+from dali_pipes.backends.torch.backend import TorchBackend
 
 TRANSFORM = dp.TrainTransform(size=48)
 
@@ -144,6 +145,98 @@ def test_it_says_what_it_has_decided(manifest, caplog, monkeypatch):
     (said,) = [each.message for each in caplog.records if each.message.startswith("auto: ")]
     assert "ms a step" in said and "waiting" in said
     assert said.removeprefix("auto: ") in text
+
+
+def assert_nothing_failed(caplog):
+    assert not [each.message for each in caplog.records if "failed" in each.message]
+
+
+def test_a_choice_that_cannot_be_had_is_left_out_in_the_middle(
+    manifest, switched, monkeypatch, caplog
+):
+    with loader_of(manifest) as fixed:
+        expected = epochs_of(fixed)
+
+    def refuse(config, job):
+        if isinstance(config, dp.TorchConfig):
+            raise dp.ConfigError("/dev/shm is too small")
+
+    monkeypatch.setattr(auto, "refuse", refuse)
+    switched(3, leads=False)
+    with loader_of(manifest) as loader:
+        assert_alike(epochs_of(loader), expected)
+        assert "torch cannot be used (/dev/shm is too small)" in loader.explain()
+    assert_nothing_failed(caplog)
+
+
+@pytest.mark.parametrize(
+    ("when", "error"),
+    [
+        ("it begins", dp.ConfigError),
+        ("its third batch", dp.ConfigError),
+        ("its third batch", RuntimeError),
+        ("its third batch", MemoryError),
+    ],
+)
+def test_a_choice_that_fails_is_left_out(manifest, switched, monkeypatch, when, error):
+    with loader_of(manifest) as fixed:
+        expected = epochs_of(fixed)
+    stream = TorchBackend.stream
+
+    def fails(self, planned):
+        if when == "it begins":
+            next(planned)  # which the next one has to make
+            raise error("no driver")
+        return failing(stream(self, planned))
+
+    def failing(batches):
+        yield from itertools.islice(batches, 2)
+        raise error("no driver")
+
+    monkeypatch.setattr(TorchBackend, "stream", fails)
+    switched(4, leads=False)
+    with loader_of(manifest) as loader:
+        assert_alike(epochs_of(loader), expected)
+        assert "torch cannot be used" in loader.explain() and "no driver" in loader.explain()
+
+
+def test_a_resume_where_what_was_chosen_cannot_be_had(manifest, monkeypatch):
+    def refuse(config, job):
+        if isinstance(config, dp.DaliConfig):
+            raise dp.ConfigError("DALI is not installed")
+
+    with loader_of(manifest) as loader:
+        state = loader.state_dict()
+        assert state["loader"] == "dali on the CPU"
+        expected = epochs_of(loader, 1)
+    monkeypatch.setattr(auto, "refuse", refuse)
+    with loader_of(manifest) as loader:
+        loader.load_state_dict(state)
+        assert_alike(epochs_of(loader, 1), expected)
+
+
+def test_sizes_that_change_with_the_epoch(manifest, switched):
+    transform = dp.TrainTransform(sizes={0: 32, 1: 48, 2: 40})
+
+    def sizes_of(config):
+        options = {"transform": transform, "batch_size": 4, "seed": 5, "device": "cpu"}
+        with dp.build_loader(manifest, config, **options) as loader:
+            return [(batch.ids.tolist(), batch.images.shape) for _ in range(3) for batch in loader]
+
+    expected = sizes_of(dp.TorchConfig(num_workers=1))
+    switched(2)
+    assert sizes_of(dp.AutoConfig(num_threads=1)) == expected
+
+
+def test_what_was_learned_outlives_a_bad_file(scanned, switched):
+    path = scanned.root / scanned.name(7)
+    path.write_bytes(path.read_bytes()[:200])
+    switched(3)
+    options = {"on_bad_sample": "substitute", "max_bad_fraction": 0.1}
+    with loader_of(scanned, **options) as loader:
+        chooser = loader._work._backend.chooser
+        epochs_of(loader, 2)
+        assert loader.bad_samples and loader._work._backend.chooser is chooser
 
 
 def test_fixed_keeps_the_likely_one(manifest):

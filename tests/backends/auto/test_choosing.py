@@ -104,3 +104,28 @@ def test_equals_are_not_tried_for_ever():
         period = 0.1 * np.exp(random.normal(0, 0.1))
         choosing.add(Step(period, 0.5 * period, 0.1))
     assert choosing.is_decided and len(set(made[-1500:])) == 1
+
+
+def test_what_one_trial_may_not_take_leaves_time_for_others():
+    choosing = Choosing([4, 4, 4], 4, 10_000)
+    made = steps_of(choosing, 0.1, 1.0, 0.05, steps=400, waited=0.5)
+    assert made.count(1) <= 10 and made[-1] == 2
+
+
+def test_one_that_failed_is_tried_after_the_others():
+    choosing = Choosing([4, 4, 4], 4, 10_000)
+    steps_of(choosing, 0.1, 0.1, 0.1, steps=55, waited=0.5)
+    assert choosing.current == 1
+    choosing.put_off(1)
+    assert choosing.current == 0
+    made = steps_of(choosing, 0.1, 0.01, 0.2, steps=400, waited=0.5)
+    assert made.index(2) < made.index(1) and made[-1] == 1
+
+
+def test_a_resume_in_the_middle_of_a_trial_begins_anew():
+    choosing = Choosing([4, 4], 4, 10_000)
+    steps_of(choosing, 0.1, 0.2, steps=60, waited=0.5)
+    assert choosing.current == 1
+    choosing.go_on_with(1)
+    made = steps_of(choosing, 0.1, 0.2, steps=400, waited=0.5)
+    assert made[:FIRST] == [1] * FIRST and made[-1] == 0 and choosing.is_decided

@@ -20,7 +20,14 @@ import torch
 
 from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.compiler.batches import RowKind, as_noted, kind_of
-from dali_pipes.adapters.lazy.compiler.lines import Item, LinePart, Lines, Pairs
+from dali_pipes.adapters.lazy.compiler.lines import (
+    MOST_FAILURES,
+    BackendLine,
+    Item,
+    LinePart,
+    Lines,
+    Pairs,
+)
 from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.compiler.reading import read
 from dali_pipes.adapters.lazy.compiler.row import Row
@@ -72,6 +79,7 @@ class Executor:
     Attributes:
         count: how many pictures backends made.
         left: how many they did not make, by reason.
+        unusable: why the present backend cannot be had; "": it can, as far as is known.
     """
 
     def __init__(
@@ -86,7 +94,8 @@ class Executor:
         self._lines: Lines | None = None
         self._earlier: list[Lines] = []  # that make what was sent to them
         self._ended: list[str] = []  # what those said that have made it
-        self._batch_size, self._refused = batch_size, dict[RowKind, str]()
+        self._batch_size, self._may_fail = batch_size, False
+        self.unusable = ""
         if config is not None:
             self.use(config)
         self._pool: ThreadPoolExecutor | None = None
@@ -97,16 +106,20 @@ class Executor:
         self._error: Exception | None = None
         self._number = 0
 
-    def use(self, config: LoaderConfig) -> None:
+    def use(self, config: LoaderConfig, may_fail: bool = False) -> None:
         """Has this backend make what is read from now on.
+
+        Args:
+            may_fail: pictures are made as noted if it cannot be had, and `unusable` says why;
+                otherwise that raises an error.
 
         Raises:
             ConfigError: a package that it needs is missing.
         """
         load_backend(config)
         self.release()
-        config = config.on_cores()
-        self._lines = Lines(config, self.device, self._batch_size, self._read, self._refused)
+        self._may_fail, self.unusable = may_fail, ""
+        self._lines = Lines(config.on_cores(), self.device, self._batch_size, self._read)
 
     def release(self) -> None:
         """Ends the backend, when it has made what was sent to it."""
@@ -136,9 +149,11 @@ class Executor:
         """For a worker: what backends have a place for; None: there is none."""
         return NotePlaces(self.device.type == "cuda") if self._lines else None
 
-    def refuse(self, kind: RowKind, why: str) -> None:
-        """Has all pictures of a kind made as noted from the next work on."""
-        self._refused[kind] = why
+    def refuse(self, line: BackendLine, why: str) -> None:
+        """Has all pictures of a line's kind made as noted from the next work on."""
+        for lines in self._all_lines:
+            if line in lines:
+                lines.refuse(line.kind, why)
 
     def describe(self) -> list[str]:
         """A text for each backend, with what it made."""
@@ -255,6 +270,12 @@ class Executor:
             self.count += len(fitting)
         except NoPlace as error:
             fitting, why = [], str(error)
+        except ConfigError as error:
+            if not self._may_fail:
+                raise
+            fitting, why = [], str(error)
+            self._lines.refuse(kind, why)
+            self.unusable = why
         if len(fitting) < len(pairs):
             sent = {id(item) for item, _ in fitting}
             for item, _ in pairs:
@@ -286,18 +307,26 @@ class Executor:
         try:
             part.line.wait_for(part)
             return
-        except (ConfigError, MemoryError, torch.OutOfMemoryError):
-            raise
+        except (ConfigError, MemoryError, torch.OutOfMemoryError) as error:
+            if not self._may_fail:
+                raise
+            if self._lines and part.line in self._lines:
+                self.unusable = f"{type(error).__name__}: {error}"
+            part.line.failures = MOST_FAILURES  # it is not begun once more
+            self._leave(part, error)
         except Exception as error:
-            lines = next(each for each in self._all_lines if part.line in each)
-            log.warning(
-                "%s on %s: %d pictures are made as noted, by the program's own libraries: %s",
-                type(lines.config).__name__,
-                self.device,
-                len(part.items),
-                _reason_of(error),
-            )
+            self._leave(part, error)
 
+    def _leave(self, part: LinePart, error: Exception) -> None:
+        """Has the pictures of a part made as noted, whose backend has failed."""
+        lines = next(each for each in self._all_lines if part.line in each)
+        log.warning(
+            "%s on %s: %d pictures are made as noted, by the program's own libraries: %s",
+            type(lines.config).__name__,
+            self.device,
+            len(part.items),
+            _reason_of(error),
+        )
         left = lines.recover(part)
         for work in self._reading:
             for each in [each for each in work.parts if each in left]:

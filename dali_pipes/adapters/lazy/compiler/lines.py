@@ -192,22 +192,16 @@ class Lines:
     Args:
         config, device, batch_size: as of `Executor`, the config with its number of cores.
         read_more: as of `BackendLine`.
-        refused: kinds that have none, and why.
     """
 
     def __init__(
-        self,
-        config: LoaderConfig,
-        device: torch.device,
-        batch_size: int,
-        read_more: ReadMore,
-        refused: dict[RowKind, str],
+        self, config: LoaderConfig, device: torch.device, batch_size: int, read_more: ReadMore
     ):
         self.config, self.device, self.batch_size = config, device, batch_size
         self._read_more = read_more
         self._lines: dict[RowKind, BackendLine] = {}
         self._met: dict[RowKind, list[Row]] = {}
-        self._refused = refused
+        self._refused: dict[RowKind, str] = {}  # kinds that have no line, and why
 
     def find(self, kind: RowKind, rows: list[Row]) -> BackendLine:
         """The line of a kind, of which these rows have come.
@@ -267,9 +261,13 @@ class Lines:
             line.start(self._config_for(line.kind), self.device)
         else:
             why = f"its backend failed {MOST_FAILURES} times, one after the other"
-            self._refused[line.kind] = why
+            self.refuse(line.kind, why)
             line.close()
         return left
+
+    def refuse(self, kind: RowKind, why: str) -> None:
+        """Lets no more pictures of a kind come to its line."""
+        self._refused[kind] = why
 
     def __contains__(self, line: BackendLine) -> bool:
         return line in self._lines.values()
