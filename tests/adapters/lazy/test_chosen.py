@@ -1,5 +1,6 @@
 """Lazy loaders that find out who makes their pictures fastest deliver what any other one does."""
 
+import itertools
 import json
 import logging
 import threading
@@ -14,6 +15,7 @@ from switches import switch_every
 
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.convert import from_torch
+from dali_pipes.backends.dali.backend import DaliBackend
 
 AUTO = dp.AutoConfig(num_threads=2)
 
@@ -118,3 +120,51 @@ def test_without_dali_the_program_makes_its_pictures(files, monkeypatch):
     assert all(
         np.array_equal(one[0][0], other[0][0]) for one, other in zip(found, expected, strict=True)
     )
+
+
+@pytest.mark.parametrize("error", [dp.ConfigError, RuntimeError, MemoryError])
+@pytest.mark.parametrize("when", ["it is built", "its second batch"])
+def test_a_backend_that_fails_is_left_out(files, switched, monkeypatch, when, error):
+    """While it is tried, and nobody waits for its trial to succeed."""
+    make = partial(loader_of, Pictures(files), shuffle=True)
+    expected = batches_of(make(), 4)
+    if when == "it is built" and error is not dp.ConfigError:
+        pytest.skip("backends refuse by this error")
+    stream = DaliBackend.stream
+
+    def refuses(self):
+        raise error("no driver")
+
+    def fails(self, planned):
+        yield from itertools.islice(stream(self, planned), 1)
+        raise error("no driver")
+
+    if when == "it is built":
+        monkeypatch.setattr(DaliBackend, "prepare", refuses)
+    else:
+        monkeypatch.setattr(DaliBackend, "stream", fails)
+    with from_torch(make(), AUTO) as loader:
+        assert_alike(batches_of(loader, 4), expected)
+        text = loader.explain()
+    assert "no driver" in text or error is RuntimeError
+
+
+def test_collating_stays_in_the_workers(files, switched):
+    """A switch between samples and their collate function is none of pixels that are looked at."""
+    make = partial(loader_of, Pictures(files), num_workers=1, persistent_workers=True)
+    switched(1)
+    with from_torch(make(), AUTO, check=False) as loader:
+        for _ in range(12):
+            list(loader)
+        assert not loader._program._flags[1]
+        assert "looks at pixels" not in loader.explain()
+
+
+def test_samples_are_compared_when_pictures_wait_again(files):
+    with from_torch(loader_of(Pictures(files)), AUTO) as loader:
+        loader._program.pause(True)
+        list(loader)
+        assert loader._account.told.compared == 0
+        loader._program.pause(False)
+        list(loader)
+        assert loader._account.told.compared > 0
