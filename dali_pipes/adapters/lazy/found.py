@@ -105,17 +105,28 @@ def true_pictures(samples: Any) -> Any:
     return found.true()
 
 
+_MOST_NUMBERS = 64
+
+
 def digest_of(sample: Any, depth: int = 3) -> int:
     """Of names and whole numbers in a sample, by which samples can be told apart in this process.
     Other numbers may be random ones.
     """
-    if isinstance(sample, (str, bytes, int)):
+    if isinstance(sample, (str, bytes, int, np.integer)):
         return hash(sample)
+    if type(sample) in (torch.Tensor, np.ndarray) and _may_tell(sample):
+        return hash(tuple(np.asarray(sample).ravel().tolist()))
     if depth and isinstance(sample, dict):
         return hash(tuple((hash(key), digest_of(sample[key], depth - 1)) for key in sample))
     if depth and isinstance(sample, (list, tuple)):
         return hash(tuple(digest_of(each, depth - 1) for each in sample))
     return 0
+
+
+def _may_tell(values: Any) -> bool:
+    """Whether they are a few whole numbers, such as a label."""
+    is_whole = np.asarray(values).dtype.kind in "biu"
+    return is_whole and np.size(values) <= _MOST_NUMBERS
 
 
 def moved(batch: Any, device: torch.device) -> Any:

@@ -13,6 +13,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from mmap import mmap
 from multiprocessing.sharedctypes import SynchronizedBase
 from types import (
     BuiltinFunctionType,
@@ -34,6 +35,14 @@ _MOST_NODES, _DEEPEST, _LONGEST = 5000, 8, 64  # of what is searched; longer lis
 # Of longer ones those whose entries the program's code may set
 _MOST_COPIED, _MOST_CHANGING = 1000, 100_000
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3")
+# libraries whose data sets and collate functions are none of the program's own
+_KNOWN = frozenset(
+    {
+        *("torch", "torchvision", "torchaudio", "torchdata", "timm", "datasets", "webdataset"),
+        *("numpy", "PIL", "cv2", "albumentations", "albucore", "kornia", "dali_pipes"),
+        *("lightning", "pytorch_lightning", "accelerate", "transformers", "ray"),
+    }
+)
 _SCALARS = (str, bytes, int, float, complex, type(None))
 _ARRAYS = (torch.Tensor, np.ndarray)
 _BUFFERS = (bytearray, array)
@@ -80,6 +89,8 @@ def reach(roots: dict[str, Any]) -> Iterator[Found]:
     Big data sets hold their data in long lists and in arrays, which are not looked into.
     """
     known = set[int]()
+    for value in roots.values():
+        _note_own_package(value)
     todo = deque((Found(value, name, True, False), 0) for name, value in roots.items())
     while todo and len(known) < _MOST_NODES:
         found, depth = todo.popleft()
@@ -91,7 +102,7 @@ def reach(roots: dict[str, Any]) -> Iterator[Found]:
         if depth < _DEEPEST and not isinstance(value, (*_OPAQUE, *_ARRAYS)):
             is_own = found.is_own
             if not isinstance(value, (*_CONTAINERS, tuple, partial, MethodType)):
-                is_own = not is_of_a_library(sys.modules.get(_class_of(value).__module__))
+                is_own = not is_of_a_library(_class_of(value))
             inside = type(value).__module__.startswith("albumentations.")
             todo.extend(
                 (Found(each, found.path + step, is_own, inside), depth + 1)
@@ -100,10 +111,30 @@ def reach(roots: dict[str, Any]) -> Iterator[Found]:
 
 
 def _shared(roots: dict[str, Any]) -> Iterator[Found]:
-    for found in reach(roots):
-        module = type(found.value).__module__
-        if module.startswith("multiprocessing.") and not module.endswith(".context"):
+    values, changing = list(reach(roots)), set[str]()
+    for found in values:
+        if isinstance(found.value, FunctionType):
+            changing.update(_names_of_changing(found.value.__code__, in_place=True))
+    for found in values:
+        module, names = type(found.value).__module__, _WORDS.findall(found.path)
+        is_of_processes = module.startswith("multiprocessing.") and not module.endswith(".context")
+        is_changed = _is_in_shared_memory(found.value) and not changing.isdisjoint(names)
+        if is_of_processes or is_changed:
             yield found
+
+
+def _is_in_shared_memory(value: Any) -> bool:
+    """Whether it is a tensor or an array in memory that processes or files share."""
+    if isinstance(value, torch.Tensor):
+        is_here = type(value) is torch.Tensor and value.device.type == "cpu"
+        return is_here and bool(value.is_shared())  # type: ignore[no-untyped-call]
+    if not isinstance(value, np.ndarray) or not value.flags.writeable:
+        return False
+    base: Any = value
+    while isinstance(base, np.ndarray):
+        base = base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    return isinstance(base, (mmap, ctypes.Array, ctypes._SimpleCData))
 
 
 def _class_of(value: Any) -> Any:
@@ -125,10 +156,12 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, FunctionType):
         yield from _names_of(value)
     elif isinstance(value, type):
-        if not is_of_a_library(sys.modules.get(value.__module__)):
+        if not is_of_a_library(value):
             yield from ((f".{name}", each) for name, each in vars(value).items())
     elif isinstance(value, property):
         yield "", value.fget
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield "", value.__func__
     elif not isinstance(value, (ModuleType, BuiltinFunctionType)):
         yield from ((f".{name}", each) for name, each in attributes_of(value).items())
         yield from ((f".{kind.__name__}", kind) for kind in type(value).__mro__)
@@ -152,15 +185,16 @@ def _names_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function's own code names: globals, also those of the program's other modules, and
     variables of the functions around it.
     """
-    if is_of_a_library(sys.modules.get(function.__module__)):
+    if is_of_a_library(function):
         return
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        if not isinstance(value, ModuleType):
+    names = names_in(function.__code__)
+    for name in names:
+        # a module may be imported inside of the function
+        value = function.__globals__.get(name, sys.modules.get(name))
+        if isinstance(value, ModuleType):
+            yield from _names_of_module(value, f":{name}", names)
+        else:
             yield f":{name}", value
-        elif not is_of_a_library(value):
-            for inner in function.__code__.co_names:
-                yield f":{name}.{inner}", getattr(value, inner, None)
 
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -168,14 +202,88 @@ def _names_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
         except ValueError:  # it has no value yet
             continue
     yield "", function.__defaults__
+    yield "", function.__kwdefaults__
     yield "", getattr(function, "__wrapped__", None)
 
 
-def is_of_a_library(module: ModuleType | None) -> bool:
+def _names_of_module(
+    module: ModuleType, path: str, names: tuple[str, ...], depth: int = 3
+) -> Iterator[tuple[str, Any]]:
+    """What these names are in a module of the program's, and in modules that it has."""
+    if is_of_a_library(module) or not depth:
+        return
+    for name in [each for each in names if each in vars(module)]:
+        value = vars(module)[name]
+        if isinstance(value, ModuleType):
+            yield from _names_of_module(value, f"{path}.{name}", names, depth - 1)
+        else:
+            yield f"{path}.{name}", value
+
+
+@lru_cache
+def names_in(code: CodeType) -> tuple[str, ...]:
+    """Global names and attributes in code, also in lambdas, comprehensions and functions in it."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    names = [code.co_names, *map(names_in, inner)]
+    return tuple(dict.fromkeys(name for each in names for name in each))
+
+
+def asks_for_its_worker(function: Any) -> bool:
+    """Whether code that can be reached from a function asks in which worker it is."""
+    functions = [found.value for found in reach({"": function})]
+    return any(
+        "get_worker_info" in names_in(each.__code__)
+        for each in functions
+        if isinstance(each, FunctionType) and not is_of_a_library(each)
+    )
+
+
+def is_of_a_library(thing: Any) -> bool:
+    """Whether a module, a class or a function is of a library, and none of the program's own."""
+    name = str(thing.__name__ if isinstance(thing, ModuleType) else thing.__module__)
+    if name.partition(".")[0] in _OWN_PACKAGES:
+        return False
+    module = thing if isinstance(thing, ModuleType) else sys.modules.get(name)
     file = getattr(module, "__file__", None)
+    if file is None and module in (None, thing):  # one whose name nobody has noted
+        file = _file_of_code(thing)
     if file is None:  # built-in modules have none, nor has a program that is typed in
-        return getattr(module, "__name__", "") not in ("__main__", "__mp_main__")
-    return any(part in file for part in _LIBRARIES) or file.startswith("<frozen")
+        return name not in ("__main__", "__mp_main__")
+    return any(part in file for part in _LIBRARIES) or file.startswith("<")
+
+
+def _file_of_code(thing: Any) -> str | None:
+    functions = [thing] if isinstance(thing, FunctionType) else [*vars(thing).values()]
+    codes = [each.__code__ for each in functions if isinstance(each, FunctionType)]
+    return codes[0].co_filename if codes else None
+
+
+# packages that are installed beside the libraries, and are the program's own
+_OWN_PACKAGES: set[str] = set()
+
+
+def _note_own_package(root: Any) -> None:
+    """Notes the package of a data set or collate function, which may be installed."""
+    while type(root).__module__.startswith("torch.utils.data."):  # a part of another one
+        inner = getattr(root, "dataset", None) or next(iter(getattr(root, "datasets", ())), None)
+        if inner is None:
+            return
+        root = inner
+    kind = root if isinstance(root, (type, FunctionType)) else type(root)
+    package = str(kind.__module__).partition(".")[0]
+    if package not in _KNOWN and package not in sys.stdlib_module_names:
+        _OWN_PACKAGES.add(package)
+
+
+def look(**roots: Any) -> dict[str, Any]:
+    """What a program has by name: numbers and texts themselves, and who all else is."""
+    found = dict[str, Any]()
+    for value, path, _, _ in reach(roots):
+        found[path] = id(value)
+        if not isinstance(value, (type, FunctionType, ModuleType, *_ARRAYS)):
+            for name, each in attributes_of(value).items():
+                found[f"{path}.{name}"] = each if isinstance(each, _SCALARS) else id(each)
+    return found
 
 
 class Kept(NamedTuple):
@@ -226,7 +334,7 @@ class Memory:
                     self._things[path] = value
             elif _is_number(value):
                 self._things[path] = value
-            elif not is_of_a_library(sys.modules.get(_class_of(value).__module__)):
+            elif not is_of_a_library(_class_of(value)):
                 self._spaces[path] = _Space(value)
         self._most = {
             path: _MOST_CHANGING if changing.intersection(_WORDS.findall(path)) else _MOST_COPIED
@@ -390,13 +498,22 @@ _WORDS = re.compile(r"\w+")
 
 
 @lru_cache
-def _names_of_changing(code: CodeType) -> frozenset[str]:
-    """The names in code that changes entries of something; empty: it changes none."""
-    steps = {step.opname for step in dis.get_instructions(code)}
+def _names_of_changing(code: CodeType, in_place: bool = False) -> frozenset[str]:
+    """The names in code that changes entries of something; empty: it changes none.
+
+    Args:
+        in_place: also by `+=` and the like.
+    """
+    instructions = list(dis.get_instructions(code))
+    steps = {step.opname for step in instructions}
     changes = not (_SETS_ENTRIES.isdisjoint(steps) and _CHANGES.isdisjoint(code.co_names))
+    if in_place and not changes:
+        changes = any(
+            step.opname == "BINARY_OP" and step.argrepr.endswith("=") for step in instructions
+        )
     names = {*code.co_names, *code.co_freevars} if changes else set[str]()
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return frozenset(names.union(*map(_names_of_changing, inner)))
+    return frozenset(names.union(*[_names_of_changing(each, in_place) for each in inner]))
 
 
 def _contents_of(thing: Any, most: int) -> Any:
@@ -426,6 +543,8 @@ def _set_contents(thing: Any, before: Any, most: int) -> bool:
         thing.seek(before)
     elif _is_number(thing):  # another process may have changed it, too
         return bool(now == before)
+    elif _is_in_shared_memory(thing) and not isinstance(before, int):
+        return bool(np.array_equal(now, before))
     elif isinstance(before, int) or isinstance(now, int) or before is None:
         return type(now) is type(before) and now == before
     elif isinstance(thing, torch.Tensor):

@@ -48,10 +48,13 @@ class Before(NamedTuple):
 
     Attributes:
         numbers: of all of its generators; None: a seed decides them.
+        is_elsewhere: whether `worker_init_fn` has made it another program than that of the training
+            process.
     """
 
     numbers: tuple[States, dict[str, Any]] | None
     kept: Kept
+    is_elsewhere: bool = False
 
 
 @dataclass

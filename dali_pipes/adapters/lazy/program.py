@@ -24,7 +24,7 @@ from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.file_errors import file_of, is_of_a_file
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
-from dali_pipes.adapters.lazy.memory import Memory
+from dali_pipes.adapters.lazy.memory import Kept, Memory, asks_for_its_worker, look
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.parcels import Before, Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patch_for_good
@@ -48,6 +48,10 @@ _ALL = len(_GIVEN_UP) - 1
 _KEEPS = (
     "collate_fn looks at pixels, and keeps something from batch to batch; so it runs in the "
     "workers, with true pictures"
+)
+_ELSEWHERE = (
+    "collate_fn looks at pixels, and workers have something else for it than the training process, "
+    "or it asks which worker it is in; so it runs in the workers, with true pictures"
 )
 _DRAWS = (
     "collate_fn looks at pixels, and which random numbers it draws may depend on them; so it runs "
@@ -83,6 +87,12 @@ class LazyProgram(Dataset[Any]):
             self._flags.share_memory_()  # type: ignore[no-untyped-call]
 
         self._stage, self._is_paused = 0, False
+        # in a worker: what its collate function had when it began; and whether `worker_init_fn` has
+        # made the program another one than in the training process
+        self._for_collating: Memory | None = None
+        self._at_start: Kept | None = None
+        self._is_elsewhere = False
+        self._stays = asks_for_its_worker(self.collate_fn)  # collating, in workers
         roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
         self.told, self.checks = Told(), Checks(check, loader.timeout / 4 or SECONDS, **roots)
         self.numbers: Numbers | None = None
@@ -108,8 +118,13 @@ class LazyProgram(Dataset[Any]):
         PROCESS.waits, self._is_paused = True, bool(self._flags[2])
         patch_for_good()
         vars(get_worker_info())["dataset"] = self.dataset  # which the program may change here
+        self._for_collating = Memory(collate_fn=self.collate_fn)
+        self._at_start = self._for_collating.read()
         if self._init_fn:
+            roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
+            before = look(**roots)
             self._init_fn(worker)
+            self._is_elsewhere = look(**roots) != before
 
     def begin(self) -> Numbers:
         """Reads what other workers have given up, and returns the generators, which the program
@@ -126,7 +141,8 @@ class LazyProgram(Dataset[Any]):
         """What the program has now."""
         numbers = self.begin()
         assert self.memory is not None
-        return Before(numbers.states() if self.seed is None else None, self.memory.read())
+        states = numbers.states() if self.seed is None else None
+        return Before(states, self.memory.read(), self._is_elsewhere)
 
     def set_back(self, before: Before, *roots: str, error: BaseException | None = None) -> None:
         """Sets the program back.
@@ -298,6 +314,12 @@ class LazyProgram(Dataset[Any]):
 
     def make_again(self, ask: Ask, before: Before | None) -> Any:
         """The same batch with true pictures, in the training process."""
+        if before is not None and before.is_elsewhere:
+            raise RuntimeError(
+                "worker_init_fn has made another program of the workers than is here, so what they "
+                "could not make is not made once more; make the data set in __init__, or use the "
+                "DataLoader itself"
+            )
         # then the program has made nothing else since, and goes on from here
         goes_on = self.seed is None and not self.has_workers
         with own_numbers(not goes_on), eager():
@@ -386,6 +408,15 @@ class LazyProgram(Dataset[Any]):
             return True
         return self.memory.has_changed(before.kept)
 
+    @property
+    def _must_stay(self) -> bool:
+        """Whether collating would be something else in the training process."""
+        if self._stays or self._is_elsewhere:
+            return True
+        if self._for_collating is None or self._at_start is None:
+            return False
+        return self._for_collating.has_changed(self._at_start)
+
     def collate(self, samples: Any) -> Any:
         """The `collate_fn`: makes a parcel of a batch."""
         try:
@@ -397,7 +428,8 @@ class LazyProgram(Dataset[Any]):
 
     def _collate(self, samples: Any) -> Any:
         self.begin()
-        if self.is_late and self.is_batched and (late := self._left(samples)) is not None:
+        leaves = self.is_late and self.is_batched and (self.substitutes or self._stage < _ALL)
+        if leaves and (late := self._left(samples)) is not None:
             return self._packed(late)
 
         before = self.before()
@@ -430,6 +462,10 @@ class LazyProgram(Dataset[Any]):
         process would have given it; None: these are not known.
         """
         assert self.numbers is not None
+        if not self.substitutes and self._must_stay:
+            self._flags[1] = 0
+            self.say(_ELSEWHERE)
+            return None
         before = None
         if self.seed is None and get_worker_info() is not None:
             kept = self.before()
@@ -439,6 +475,7 @@ class LazyProgram(Dataset[Any]):
             keeps = self._keeps_from_collating(kept)
             if keeps or not is_drawn:
                 self.set_back(kept, "collate_fn")
+                self._stays = True
                 if not self.substitutes:
                     self._flags[1] = 0
                 self.say(_KEEPS if keeps else _DRAWS)
@@ -456,8 +493,11 @@ class LazyProgram(Dataset[Any]):
         batch = self.collate_fn(samples)
         if self.is_batched and not self.is_late and PROCESS.seen.total() > looks:
             if self._keeps_from_collating(before):
+                self._stays = True
                 self.say(_KEEPS)
-            else:
+            elif self._must_stay:
+                self.say(_ELSEWHERE)
+            elif WaitingParts(samples).cells:
                 self.leave_collating()
         self._make_rest(batch)
         return batch

@@ -82,6 +82,8 @@ def seed_shared(*key: Any) -> None:
     # torch.manual_seed would seed the generators of all GPUs, too
     torch.default_generator.manual_seed(seed)
     _seed_albumentations(seed)
+    if cv2 := sys.modules.get("cv2"):
+        cv2.setRNGSeed(seed & 0x7FFFFFFF)
     if worker := get_worker_info():  # a program may draw from its seed
         vars(worker)["seed"] = seed
 

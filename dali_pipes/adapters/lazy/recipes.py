@@ -126,7 +126,7 @@ def decode_dropped() -> None:
 
 
 def _references(values: dict[int, Any]) -> list[tuple[Any, int]]:
-    return [(each, sys.getrefcount(each)) for each in values.values()]
+    return [(each, sys.getrefcount(each)) for each in list(values.values())]
 
 
 _ALONE = _references({0: object()})[0][1]  # of what nobody else has

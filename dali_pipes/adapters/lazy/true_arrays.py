@@ -6,7 +6,6 @@ true array, would do something else with what stands for one, and nobody would s
 
 import builtins
 import dis
-import sys
 from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
@@ -27,7 +26,7 @@ def why_arrays_are_true(**roots: Any) -> str | None:
     for value, _, _, _ in reach(roots):
         if not isinstance(value, FunctionType):
             continue
-        if is_of_a_library(sys.modules.get(value.__module__)):
+        if is_of_a_library(value):
             continue
         code = value.__code__
         name = f"{value.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"

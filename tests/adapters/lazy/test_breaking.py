@@ -27,6 +27,7 @@ QUICK = (
 # an error that the program alone does not have
 LOUD = {
     "cache_of_opened_pictures_whose_files_go": "nobody has their bytes any more",
+    "broken_file_where_workers_have_another_program": "what they have is not here",
     "loader_changes_between_epochs": "a lazy loader has no settings",
     "sample_after_sample_of_an_iterator": "an iterator cannot be set back",
     "kept_and_an_error_while_pictures_wait_numbers_of_a_queue": "the same",

@@ -39,6 +39,7 @@ _OF_LIBRARIES = {
     "tensor": {},
 }
 _FILTERS = ("bilinear", "bicubic")
+_NARROW = (torch.bool, torch.int8)
 _CLOSE = 1e-6  # by how much a number of a matrix may be off
 # Pillow's transpositions, by their numbers: whether they begin with a quarter turn to the left, and
 # along which axes they mirror then
@@ -333,6 +334,8 @@ class Row:
             return
         if self.scale is not None and not dtype.is_floating_point:
             raise NoPlace("whole numbers of numbers that are none")
+        if self.dtype in _NARROW:
+            raise NoPlace(f"another dtype after {self.dtype}, which does not hold all pixels")
         if dtype.is_floating_point and self.scale is None:
             self.scale = (255.0,) * 3
         self.dtype = dtype

@@ -348,6 +348,8 @@ def form_dtype(tensor: LazyTensor, dtype: torch.dtype, **_: Any) -> Any:
 
 def plan_dtype(row: Any, dtype: torch.dtype, scale: bool = True) -> None:
     scales = scale and not row.dtype.is_floating_point
+    if scales and row.dtype != torch.uint8:
+        raise NoPlace(f"a scale of {row.dtype}")
     row.cast(dtype)
     if scales:
         row.scale_by(1 / 255)

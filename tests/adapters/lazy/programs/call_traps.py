@@ -3,7 +3,12 @@ functions that keep something, and errors that a program catches in unusual ways
 """
 
 import functools
+import io
+import multiprocessing
+import os
 import random
+import tempfile
+import types
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +18,7 @@ import numpy as np
 import torch
 import torchvision.transforms.functional as F
 from PIL import Image, ImageOps
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, get_worker_info
 from torchvision import transforms as T
 from torchvision.transforms import v2
 
@@ -297,3 +302,177 @@ def gray_pictures_get_three_channels():
     return DataLoader(
         _Many(lambda path, at: F.to_tensor(T.Grayscale(3)(_gray(path)))), batch_size=4
     )
+
+
+# What workers have and the training process has not
+
+
+class SizesOfItsOwn(Pairs):
+    """Of several sizes, which are drawn in workers."""
+
+    size = 40
+
+    def __getitem__(self, at):
+        if at == 1:
+            self.size = 24
+        return F.to_tensor(small(self.files[at])), at
+
+    def collate(self, samples):
+        images = torch.stack([image for image, _ in samples])
+        if images.mean() >= 0:
+            images = F.resize(images, [self.size, self.size])
+        return images, [at for _, at in samples]
+
+
+@loader_trap
+def collate_has_what_a_sample_has_set():
+    data = SizesOfItsOwn(None)
+    return DataLoader(data, 2, num_workers=1, collate_fn=data.collate)
+
+
+def _choose_a_size(worker):
+    SizesOfItsOwn.size = 32
+
+
+@loader_trap
+def collate_has_what_a_worker_has_set():
+    data = SizesOfItsOwn(None)
+    return DataLoader(
+        data, 2, num_workers=1, collate_fn=data.collate, worker_init_fn=_choose_a_size
+    )
+
+
+def _by_worker(samples):
+    images = torch.stack([image for image, _ in samples])
+    return images + (0.1 if images.mean() >= 0 else 0), get_worker_info().id
+
+
+@loader_trap
+def collate_asks_for_its_worker():
+    return DataLoader(SizesOfItsOwn(None), 2, num_workers=2, collate_fn=_by_worker)
+
+
+class InitIsSeen(Pairs):
+    """A transform that workers set, and a file that is broken beside it."""
+
+    light = 1.0
+
+    def __getitem__(self, at):
+        path = self.broken if at == 2 else self.files[at]
+        try:
+            image = F.to_tensor(Image.open(path).convert("RGB").resize((SIZE, SIZE)))
+        except OSError:
+            image = F.to_tensor(small(self.files[at]))
+        return image * self.light
+
+
+def _set_light(worker):
+    get_worker_info().dataset.light = 0.5
+
+
+@loader_trap
+def broken_file_where_workers_have_another_program():
+    data = InitIsSeen(None)
+    png = io.BytesIO()
+    small(FILES[0]).save(png, "PNG")
+    middle = png.getvalue().index(b"IDAT") + 40
+    with tempfile.NamedTemporaryFile(suffix=".png", delete=False) as file:
+        file.write(png.getvalue()[:middle] + bytes(20) + png.getvalue()[middle + 20 :])
+    os.utime(file.name, (1, 1))
+    data.broken = file.name
+    return DataLoader(data, 2, num_workers=1, worker_init_fn=_set_light)
+
+
+class StepsOfAllWorkers(Pairs):
+    """Counts in memory that processes share."""
+
+    def __init__(self, item):
+        super().__init__(item)
+        self.step = torch.zeros(1, dtype=torch.long).share_memory_()
+        self.seen = np.frombuffer(multiprocessing.Array("q", 1, lock=False), np.int64)
+
+    def __getitem__(self, at):
+        self.step += 1
+        self.seen[0] += 1
+        return F.to_tensor(small(self.files[at])), int(self.step), int(self.seen[0])
+
+
+@loader_trap
+def count_in_a_shared_tensor():
+    return DataLoader(StepsOfAllWorkers(None), 2, num_workers=1)
+
+
+# Values
+
+
+@trap
+def a_mask_of_truth_values_becomes_numbers(path, other):
+    mask = F.pil_to_tensor(small(path).convert("L").resize((20, 20), Image.NEAREST))
+    return mask.bool().float(), mask.bool().long(), mask.to(torch.int8).float()
+
+
+@trap
+def an_array_of_truth_values_becomes_numbers(path, other):
+    mask = np.array(small(path).convert("L"), dtype=bool)
+    return mask.astype(np.float32), array(path).astype(np.int8).astype(np.float32)
+
+
+@trap
+def whole_numbers_are_scaled_by_their_largest(path, other):
+    x = tensor(path)
+    return [v2.functional.to_dtype(x.to(kind), torch.float32, scale=True) for kind in _KINDS]
+
+
+_KINDS = (torch.int32, torch.int16, torch.uint8)
+
+
+# Code that is not in the function itself
+
+
+class Static:
+    @staticmethod
+    def blurred(path, other):
+        try:
+            return _IN_C(array(path))
+        except Exception:
+            return array(other)
+
+
+_IN_C = functools.partial(cv2.medianBlur, ksize=3)
+
+
+@trap
+def c_code_in_an_except_of_a_static_method(path, other):
+    return Static.blurred(path, other)
+
+
+@trap
+def c_code_in_an_except_of_a_comprehension(path, other):
+    return [caught(each, other) for each in (path,)]
+
+
+def caught(path, other):
+    try:
+        return _IN_C(array(path))
+    except Exception:
+        return array(other)
+
+
+_MODULE = types.ModuleType("program_without_a_name")
+exec(
+    compile(
+        "def blurred(blur, make, other):\n"
+        "    try:\n"
+        "        return blur(make())\n"
+        "    except Exception:\n"
+        "        return other\n",
+        "configs/data.py",
+        "exec",
+    ),
+    vars(_MODULE),
+)
+
+
+@trap
+def c_code_in_an_except_of_a_module_that_nobody_has_noted(path, other):
+    return _MODULE.blurred(_IN_C, functools.partial(array, path), array(other))
