@@ -65,14 +65,15 @@ class Turn:
     @property
     def period(self) -> float:
         """Seconds of a step."""
-        return sum(step.period for step in self._measured) / len(self._measured)
+        seconds = sum(step.period for step in self._measured) / len(self._measured)
+        return max(seconds, 1e-9)  # by a coarse clock it may be 0
 
     @property
     def noise(self) -> float:
         """The standard error of the period, as a share of it."""
         periods = np.array([step.period for step in self._measured])
         means = [part.mean() for part in np.array_split(periods, BLOCKS)]
-        return float(np.std(means, ddof=1) / math.sqrt(BLOCKS) / np.mean(means))
+        return float(np.std(means, ddof=1) / math.sqrt(BLOCKS) / self.period)
 
     @property
     def waits(self) -> float:
