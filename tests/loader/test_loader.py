@@ -494,11 +494,11 @@ def test_what_is_asked_beside_next_leaves_its_backend_alone(manifest, monkeypatc
             threading.Event(),
         )
 
-        def build_slowly(transform):
+        def build_slowly(*args):
             built.append(threading.current_thread())
             is_building.set()
             goes_on.wait(20)
-            return build_one(transform)
+            return build_one(*args)
 
         monkeypatch.setattr(loader._work, "_build_backend", build_slowly)
         found = []

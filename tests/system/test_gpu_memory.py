@@ -110,5 +110,6 @@ def test_explain_says_who_holds_the_memory_of_a_gpu(manifest, gpu, monkeypatch):
     ) as loader:
         before, described = loader.explain(), loader._work.description
         assert "GiB" not in before
-        monkeypatch.setattr(loader._work, "description", described._replace(gpu=GPU))
+        on_gpu = described._replace(gpu=GPU)
+        monkeypatch.setattr(type(loader._work), "description", on_gpu)
         assert loader.explain() == f"{before}; in GiB, {module.gpu_memory(GPU)}"
