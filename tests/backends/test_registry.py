@@ -75,7 +75,9 @@ class PrivateConfig(LoaderConfig):
 
 
 def test_a_backend_can_be_known_by_its_config_alone():
-    with pytest.raises(dp.ConfigError, match="NoConfig is no loader config; use one of Dali"):
+    with pytest.raises(
+        dp.ConfigError, match="NoConfig is no loader config; use one of AutoConfig, Dali"
+    ):
         load_backend(NoConfig())
     assert load_backend(PrivateConfig()) is SyntheticBackend
     assert not is_for_training(PrivateConfig())

@@ -223,6 +223,7 @@ def test_the_toggle():
         if group == "loader"
     }
     assert configs == {
+        "auto": dp.AutoConfig(),
         "dali": dp.DaliConfig(),
         "dali_cpu": dp.DaliConfig(device="cpu"),
         "dali_fastest": dp.DaliConfig(jpeg_fancy_upsampling=False),

@@ -125,8 +125,9 @@ def digest_of(sample: Any, depth: int = 3) -> int:
 
 def _may_tell(values: Any) -> bool:
     """Whether they are a few whole numbers, such as a label."""
-    is_whole = np.asarray(values).dtype.kind in "biu"
-    return is_whole and np.size(values) <= _MOST_NUMBERS
+    if lazy_of(values) is not None or len(values.shape) > 1 or values.shape[:1] > (_MOST_NUMBERS,):
+        return False
+    return np.asarray(values).dtype.kind in "biu"
 
 
 def moved(batch: Any, device: torch.device) -> Any:

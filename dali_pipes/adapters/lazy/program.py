@@ -489,7 +489,7 @@ class LazyProgram(Dataset[Any]):
 
     def _collate_waiting(self, samples: Any, before: Before) -> Any:
         """What the program's function makes while pictures wait."""
-        looks = PROCESS.seen.total()
+        looks, may_leave = PROCESS.seen.total(), WaitingParts(samples).sources > 0
         batch = self.collate_fn(samples)
         if self.is_batched and not self.is_late and PROCESS.seen.total() > looks:
             if self._keeps_from_collating(before):
@@ -497,7 +497,7 @@ class LazyProgram(Dataset[Any]):
                 self.say(_KEEPS)
             elif self._must_stay:
                 self.say(_ELSEWHERE)
-            elif WaitingParts(samples).cells:
+            elif may_leave:
                 self.leave_collating()
         self._make_rest(batch)
         return batch

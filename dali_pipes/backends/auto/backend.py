@@ -72,7 +72,7 @@ class AutoBackend(Backend):
         refuse(config, self.job)
         return load_backend(config)(self.job, config)
 
-    def _begin(self, source: "_Source", but: str = "") -> "_Turn | None":
+    def _begin(self, source: "_Source", but: str = "") -> "_Delivery | None":
         """Has the present choice make what comes next; None: that is `but`, which does so already.
 
         Raises:
@@ -81,7 +81,7 @@ class AutoBackend(Backend):
         while (name := self._find_part()) != but:
             gate = source.open()
             try:
-                turn = _Turn(name, gate, self._parts[name].stream(gate))
+                turn = _Delivery(name, gate, self._parts[name].stream(gate))
                 gate.taken = None
                 if self._delivers not in self._parts:
                     self._delivers = name
@@ -107,9 +107,9 @@ class AutoBackend(Backend):
         assert turn
         return self._deliver(source, turn)
 
-    def _deliver(self, source: "_Source", turn: "_Turn") -> Iterator[Decoded]:
+    def _deliver(self, source: "_Source", turn: "_Delivery") -> Iterator[Decoded]:
         clock = StepClock(self.job.device) if self.chooser.measures else None
-        following: _Turn | None = None
+        following: _Delivery | None = None
         while True:
             if clock:
                 clock.ask()
@@ -137,8 +137,8 @@ class AutoBackend(Backend):
             yield decoded
 
     def _measure(
-        self, clock: StepClock, source: "_Source", turn: "_Turn", following: "_Turn | None"
-    ) -> "_Turn | None":
+        self, clock: StepClock, source: "_Source", turn: "_Delivery", following: "_Delivery | None"
+    ) -> "_Delivery | None":
         """One step more; returns the turn that follows, if there is another one."""
         step = clock.came()
         if following:
@@ -236,7 +236,7 @@ class _Gate(Iterator[PlannedBatch]):
             self._is_closed = True
 
 
-class _Turn(NamedTuple):
+class _Delivery(NamedTuple):
     """A backend that makes batches."""
 
     name: str

@@ -64,6 +64,7 @@ class Chooser:
         """Says that the present loader cannot be had; whether there is another one."""
         if len(self.choosing.why) == len(self.choices) - 1:
             return False
+        log.warning("auto: %s cannot be used: %s", self.current.name, why)
         self.choosing.fail(self.choosing.current, why)
         return True
 

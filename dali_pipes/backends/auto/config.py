@@ -14,7 +14,7 @@ def _refuse_exact(option: str, value: Any) -> None:
     if value:
         raise ConfigError(
             f"{option} cannot be had with a loader that may change its backend: pixels of backends "
-            "differ in their last bits; name one: loader=dali loader.exact=true"
+            "differ in their last bits; name one, such as DaliConfig(exact=True)"
         )
 
 

@@ -271,7 +271,7 @@ def run(
             for number, batch in enumerate(kept):
                 found.batches.append([(f"kept {number}", "", "", None), *print_all(batch)])
             if hasattr(loader, "explain"):
-                share = re.match(r"(\d+)% of (\d+) pictures", str(loader.explain()))
+                share = re.search(r"^(\d+)% of (\d+) pictures", str(loader.explain()), re.M)
                 found.waited = round(int(share[1]) * int(share[2]) / 100) if share else 0
         except Exception as error:
             found.error, found.trace = type(error).__name__, traceback.format_exc()
