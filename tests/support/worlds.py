@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from dali_pipes.backends.auto.choosing import Choosing, Step
+from dali_pipes.backends.auto.choosing import Choosing, StepTime
 
 
 class World:
@@ -52,7 +52,7 @@ class World:
             if is_own:
                 loader.taken.append(now)
             if choosing:
-                found = Step(took + waited, waited, self.cpu[whose])
+                found = StepTime(took + waited, waited, self.cpu[whose])
                 if not is_own:
                     choosing.pass_over(found)
                 elif (chosen := choosing.add(found)) != whose:

@@ -8,7 +8,7 @@ import torch
 
 from dali_pipes.adapters.lazy.compiler.executor import Executor
 from dali_pipes.adapters.lazy.program import LazyProgram
-from dali_pipes.backends.auto.choices import Choice, list_choices
+from dali_pipes.backends.auto.choices import LoaderChoice, list_choices
 from dali_pipes.backends.auto.chooser import Chooser
 from dali_pipes.backends.auto.clock import StepClock
 from dali_pipes.backends.auto.config import AutoConfig
@@ -46,7 +46,7 @@ class ChosenMaker:
             # a share for the CPU is chosen by what a scan has read
             if isinstance(choice.config, DaliConfig) and not choice.config.cpu_share
         ]
-        choices.append(Choice("the program itself", None, ahead + fetched + 1))
+        choices.append(LoaderChoice("the program itself", None, ahead + fetched + 1))
         self.chooser = Chooser(choices, cores, epoch, config.fixed)
         self._executor, self._program = executor, program
         self._may_fail = not config.fixed

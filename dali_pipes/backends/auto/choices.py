@@ -20,7 +20,7 @@ _CORES_OF_A_GPU = 12
 _CPU_SHARE = 0.3
 
 
-class Choice(NamedTuple):
+class LoaderChoice(NamedTuple):
     """A loader to choose.
 
     Attributes:
@@ -38,7 +38,7 @@ class Choice(NamedTuple):
     takes_device: bool = False
 
 
-def list_choices(cores: int, device: torch.device) -> list[Choice]:
+def list_choices(cores: int, device: torch.device) -> list[LoaderChoice]:
     """All of them, the likeliest first."""
     found: dict[str, LoaderConfig] = {
         "dali on the CPU": DaliConfig(device="cpu"),
@@ -64,8 +64,8 @@ def likely(config: AutoConfig, device: torch.device) -> LoaderConfig:
     return first
 
 
-def _choice(name: str, config: LoaderConfig) -> Choice:
-    return Choice(name, config, config.concurrency.ahead, config.decodes_on == "gpu")
+def _choice(name: str, config: LoaderConfig) -> LoaderChoice:
+    return LoaderChoice(name, config, config.concurrency.ahead, config.decodes_on == "gpu")
 
 
 def refuse(config: LoaderConfig, job: Job) -> None:

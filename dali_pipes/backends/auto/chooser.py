@@ -4,8 +4,8 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from dali_pipes.backends.auto.choices import Choice
-from dali_pipes.backends.auto.choosing import Choosing, Step
+from dali_pipes.backends.auto.choices import LoaderChoice
+from dali_pipes.backends.auto.choosing import Choosing, StepTime
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,9 @@ class Chooser:
         pixels: what has made the pixels so far, if their last bits can depend on it.
     """
 
-    def __init__(self, choices: Sequence[Choice], cores: int, epoch: int | None, is_fixed: bool):
+    def __init__(
+        self, choices: Sequence[LoaderChoice], cores: int, epoch: int | None, is_fixed: bool
+    ):
         self.choices, self._is_fixed = choices, is_fixed
         self.choosing = Choosing(
             [choice.ahead for choice in choices],
@@ -40,7 +42,7 @@ class Chooser:
         self.pixels: list[str] = []
 
     @property
-    def current(self) -> Choice:
+    def current(self) -> LoaderChoice:
         """The loader of the next batches."""
         return self.choices[self.choosing.current]
 
@@ -49,14 +51,14 @@ class Chooser:
         """Whether there is anything to find out."""
         return not self._is_fixed and len(self.choosing.why) < len(self.choices) - 1
 
-    def add(self, step: Step) -> bool:
+    def add(self, step: StepTime) -> bool:
         """One step more; whether another loader makes the next batches."""
         before = self.choosing.current
         is_another = self.choosing.add(step) != before
         self._tell()
         return is_another
 
-    def pass_over(self, step: Step) -> None:
+    def pass_over(self, step: StepTime) -> None:
         """One step more, of a batch that was under way when another loader was chosen."""
         self.choosing.pass_over(step)
 

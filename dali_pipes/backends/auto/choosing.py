@@ -31,7 +31,7 @@ WAITS_MORE = 0.05  # by how much the share has to grow to look again
 CHEAPER = 0.9  # CPU seconds of one that is preferred among equals
 
 
-class Step(NamedTuple):
+class StepTime(NamedTuple):
     """Of one batch.
 
     Attributes:
@@ -50,16 +50,16 @@ class Turn:
 
     def __init__(self, choice: int):
         self.choice = choice
-        self.steps: list[Step] = []
+        self.steps: list[StepTime] = []
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StepTime) -> None:
         self.steps.append(step)
 
     @property
-    def _measured(self) -> Sequence[Step]:
+    def _measured(self) -> Sequence[StepTime]:
         return self.steps[len(self) // 2 :]
 
     @property
@@ -164,7 +164,7 @@ class Choosing:
             self._left.append(choice)
         self._begin(self.leader)
 
-    def add(self, step: Step) -> int:
+    def add(self, step: StepTime) -> int:
         """Returns the choice of the next steps, after one step more."""
         self._steps += 1
         turn = self._turn
@@ -180,12 +180,12 @@ class Choosing:
                 self._look(turn)
         return self.current
 
-    def pass_over(self, step: Step) -> None:
+    def pass_over(self, step: StepTime) -> None:
         """One step more, of batches that were under way when another choice was made."""
         self._steps += 1
         self._lose(step)
 
-    def _lose(self, step: Step) -> None:
+    def _lose(self, step: StepTime) -> None:
         if len(self._of_leader):
             self.lost = max(self.lost + step.period - self._of_leader.period, 0.0)
 

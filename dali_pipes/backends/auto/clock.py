@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dali_pipes.backends.auto.choosing import Step
+from dali_pipes.backends.auto.choosing import StepTime
 from dali_pipes.system.telemetry import cpu_seconds
 
 _STEPS, _LEAST = 50, 5  # before this one, whose own work says how long that takes
@@ -40,7 +40,7 @@ class StepClock:
         if self._is_on_gpu:
             self._before = self._event()
 
-    def came(self) -> Step:
+    def came(self) -> StepTime:
         now = time.perf_counter()
         waited, work = now - self._asked, self._asked - self._came
         self._came = now
@@ -48,7 +48,7 @@ class StepClock:
         if self._is_on_gpu:
             self._pairs.append((self._before, self._event()))
             waited = self._idle_seconds()
-        return Step(period, waited, self._busy_cores(now) * period)
+        return StepTime(period, waited, self._busy_cores(now) * period)
 
     def _without_pause(self, work: float) -> float:
         """The seconds of a step's own work. A host that runs ahead of its GPU has many short steps,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from worlds import World
 
-from dali_pipes.backends.auto.choosing import FIRST, Choosing, Step
+from dali_pipes.backends.auto.choosing import FIRST, Choosing, StepTime
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.release)])
@@ -30,7 +30,7 @@ def steps_of(choosing, *costs, steps, waited=0.0, cpu=0.0):
     for _ in range(steps):
         made.append(choosing.current)
         period = costs[choosing.current]
-        choosing.add(Step(period, waited * period, cpu * period))
+        choosing.add(StepTime(period, waited * period, cpu * period))
     return made
 
 
@@ -51,7 +51,7 @@ def test_others_are_tried_where_they_may_be_faster(reason):
 def test_among_equals_the_one_with_less_cpu_time_stays():
     choosing = Choosing([4, 4], 4, 10_000)
     for _ in range(500):
-        choosing.add(Step(0.1, 0.01, [0.3, 0.2][choosing.current]))
+        choosing.add(StepTime(0.1, 0.01, [0.3, 0.2][choosing.current]))
     assert choosing.leader == 1
 
 
@@ -102,7 +102,7 @@ def test_equals_are_not_tried_for_ever():
     for _ in range(5000):
         made.append(choosing.current)
         period = 0.1 * np.exp(random.normal(0, 0.1))
-        choosing.add(Step(period, 0.5 * period, 0.1))
+        choosing.add(StepTime(period, 0.5 * period, 0.1))
     assert choosing.is_decided and len(set(made[-1500:])) == 1
 
 
