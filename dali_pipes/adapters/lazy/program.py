@@ -92,7 +92,8 @@ class LazyProgram(Dataset[Any]):
         self._for_collating: Memory | None = None
         self._at_start: Kept | None = None
         self._is_elsewhere = False
-        self._stays = asks_for_its_worker(self.collate_fn)  # collating, in workers
+        self._asks = asks_for_its_worker(self.collate_fn)
+        self._stays = False  # collating, in this worker, which was said
         roots = {"dataset": self.dataset, "collate_fn": self.collate_fn}
         self.told, self.checks = Told(), Checks(check, loader.timeout / 4 or SECONDS, **roots)
         self.numbers: Numbers | None = None
@@ -396,6 +397,10 @@ class LazyProgram(Dataset[Any]):
         """
         return bool(self._flags[1]) and (self.substitutes or not self._is_paused)
 
+    def _stay(self, why: str) -> None:
+        self._stays = True
+        self.say(why)
+
     def leave_collating(self) -> None:
         self._flags[1] = 1
 
@@ -411,7 +416,7 @@ class LazyProgram(Dataset[Any]):
     @property
     def _must_stay(self) -> bool:
         """Whether collating would be something else in the training process."""
-        if self._stays or self._is_elsewhere:
+        if self._asks or self._is_elsewhere:
             return True
         if self._for_collating is None or self._at_start is None:
             return False
@@ -462,9 +467,10 @@ class LazyProgram(Dataset[Any]):
         process would have given it; None: these are not known.
         """
         assert self.numbers is not None
-        if not self.substitutes and self._must_stay:
+        if not self.substitutes and (self._stays or self._must_stay):
             self._flags[1] = 0
-            self.say(_ELSEWHERE)
+            if not self._stays:
+                self._stay(_ELSEWHERE)
             return None
         before = None
         if self.seed is None and get_worker_info() is not None:
@@ -475,10 +481,9 @@ class LazyProgram(Dataset[Any]):
             keeps = self._keeps_from_collating(kept)
             if keeps or not is_drawn:
                 self.set_back(kept, "collate_fn")
-                self._stays = True
                 if not self.substitutes:
                     self._flags[1] = 0
-                self.say(_KEEPS if keeps else _DRAWS)
+                self._stay(_KEEPS if keeps else _DRAWS)
                 return None
         # pictures of Pillow's are made here, by many workers at once
         samples = true_pictures(samples)
@@ -491,12 +496,12 @@ class LazyProgram(Dataset[Any]):
         """What the program's function makes while pictures wait."""
         looks, may_leave = PROCESS.seen.total(), WaitingParts(samples).sources > 0
         batch = self.collate_fn(samples)
-        if self.is_batched and not self.is_late and PROCESS.seen.total() > looks:
+        is_new = self.is_batched and not self.is_late and not self._stays
+        if is_new and PROCESS.seen.total() > looks:
             if self._keeps_from_collating(before):
-                self._stays = True
-                self.say(_KEEPS)
+                self._stay(_KEEPS)
             elif self._must_stay:
-                self.say(_ELSEWHERE)
+                self._stay(_ELSEWHERE)
             elif may_leave:
                 self.leave_collating()
         self._make_rest(batch)
