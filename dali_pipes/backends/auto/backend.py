@@ -48,7 +48,7 @@ class AutoBackend(Backend):
         else:
             self.chooser = learned
         self._parts: dict[str, Backend] = {}
-        self._delivers = self._find_part()
+        self._delivers, self._noted = self._find_part(), ""
 
     # the parts
 
@@ -155,12 +155,12 @@ class AutoBackend(Backend):
 
     def _note(self, name: str) -> None:
         """Notes who has made a batch, and so its pixels."""
-        made = self.chooser.pixels
-        if name != self._delivers or not made:
-            self._delivers = name
-            pixels = self._parts[name].describe().pixels
-            if pixels and pixels not in made:
-                made.append(pixels)
+        if name == self._noted:
+            return
+        self._delivers = self._noted = name
+        pixels = self._parts[name].describe().pixels
+        if pixels and pixels not in self.chooser.pixels:
+            self.chooser.pixels.append(pixels)
 
     @property
     def learned(self) -> Chooser:
