@@ -117,6 +117,7 @@ class LazyProgram(Dataset[Any]):
     def start(self, worker: int) -> None:
         """The `worker_init_fn`."""
         PROCESS.waits, self._is_paused = True, bool(self._flags[2])
+        PROCESS.forget()  # what was counted before this worker was forked
         patch_for_good()
         vars(get_worker_info())["dataset"] = self.dataset  # which the program may change here
         self._for_collating = Memory(collate_fn=self.collate_fn)

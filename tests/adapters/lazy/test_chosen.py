@@ -70,6 +70,7 @@ def test_a_resume_begins_with_what_was_chosen(files, switched, workers):
 
 def test_what_lost_gives_all_back(files):
     """Its threads, while the program's workers make pictures."""
+    children, threads = set(psutil.Process().children()), set(threading.enumerate())
     make = partial(loader_of, Pictures(files), num_workers=1, persistent_workers=True)
     seed_globals()
     with from_torch(make(), AUTO) as loader:
@@ -83,8 +84,9 @@ def test_what_lost_gives_all_back(files):
         assert loader.waited <= before + 20  # those that were under way
         assert loader._executor._lines is None and not loader._executor._earlier
         assert "closed" not in loader.explain()
-    assert not [each for each in threading.enumerate() if each.name.startswith("lazy")]
-    assert not [each for each in psutil.Process().children() if "python" in each.name()]
+    left = set(threading.enumerate()) - threads
+    assert not [each for each in left if each.name.startswith("lazy")]
+    assert set(psutil.Process().children()) <= children
 
 
 def test_it_says_what_it_has_decided(files, caplog, monkeypatch):

@@ -393,7 +393,7 @@ def test_a_kind_that_a_backend_refuses_is_made_as_noted(failing, paths, start):
 def test_a_kind_can_be_refused_from_outside(failing, paths, start):
     executor = start("torch")
     (work,) = executor.run(works_of(paths[:BATCH], bytes_of))
-    executor.refuse(work.parts[0].line.kind, "it is black")
+    executor.refuse(work.parts[0].line, "it is black")
     (again,) = executor.run(works_of(paths[:BATCH], bytes_of))
     assert_like(values_of(again), paths[:BATCH], bytes_of, most=0)
     assert executor.left == {"it is black": BATCH} and failing.open == 0

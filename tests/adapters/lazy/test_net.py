@@ -1,5 +1,6 @@
 """What fails while pictures wait is done once more with true ones; files that cannot be read."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,14 @@ def test_where_the_program_looks_at_all_pixels_nothing_waits_any_more(files, wor
         assert_equal(found, batches_of(own()))
     assert len(heard) == 1 and heard[0].startswith("few pictures wait")
     assert 64 <= opened < len(files) * 20
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_was_looked_at_before_does_not_count(files, workers, monkeypatch):
+    monkeypatch.setattr(PROCESS, "seen", Counter({"a line": 1000}))
+    with LazyLoader(loader_of(Pictures(files), num_workers=workers), CPU, check=False) as loader:
+        heard_of(loader)
+        assert loader.waited == len(files) and not loader._account.told.seen
 
 
 @pytest.mark.parametrize("workers", [0, 1])
