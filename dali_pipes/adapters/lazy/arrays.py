@@ -193,6 +193,15 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
 
     T = property(transpose)
 
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        self.stand_in.swapaxes(axis1, axis2)  # which complains of wrong ones
+        order = list(range(self.ndim))
+        order[axis1], order[axis2] = order[axis2], order[axis1]
+        return self.transpose(order)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        return self[:] if axis is None and 1 not in self.shape else self._truly("squeeze", axis)
+
     def copy(self, order: str = "C") -> Any:
         if not self.may_be_noted or order not in ("C", "K", "A", "F"):
             return self.true().copy(order)  # type: ignore[arg-type]
@@ -253,9 +262,9 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
     # everything else looks
 
     def __getattr__(self, name: str) -> Any:
-        # it is being made, or asked for what only newer Pythons ask for
-        if name in ("stand_in", "cell", "path", "__buffer__"):
-            raise AttributeError(name)
+        # it is being made, or asked for what no array has
+        if "stand_in" not in vars(self) or not hasattr(np.ndarray, name):
+            raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
         return getattr(self.true(), name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -446,9 +455,20 @@ def _expand_dims(a: LazyArray, axis: Any) -> Any:
     return a[tuple(at)]
 
 
+def _atleast_3d(*arrays: Any) -> Any:
+    if len(arrays) == 1 and arrays[0].ndim > 2:
+        return arrays[0]
+    return np.atleast_3d(*true_args(arrays))
+
+
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     # NumPy's own Python code for these calls methods
-    **{each: inspect.unwrap(each) for each in (np.transpose, np.moveaxis, np.flip)},
+    **{
+        each: inspect.unwrap(each)
+        for each in (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.flip, np.squeeze)
+    },
+    **{each: inspect.unwrap(each) for each in (np.shape, np.ndim, np.size)},
+    np.atleast_3d: _atleast_3d,
     np.fliplr: lambda m: m[:, ::-1],
     np.flipud: lambda m: m[::-1],
     np.rot90: _rot90,

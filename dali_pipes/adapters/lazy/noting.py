@@ -6,6 +6,7 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+from torch.compiler import is_compiling
 
 from dali_pipes.adapters.lazy.arrays import LazyArray, true_args
 from dali_pipes.adapters.lazy.cells import Form
@@ -34,11 +35,14 @@ def instead_of(step: Step, function: Call) -> Call | Method:
 def bound(instead: Call, function: Call) -> Call:
     """A function that calls `instead` with the original and the program's arguments.
 
-    The first of them comes by its place, though the program may have named it.
+    The first of them comes by its place, though the program may have named it. torch.compile, to
+    which nothing that waits comes, gets the original.
     """
     first = _first_name(function)
 
     def call(*args: Any, **options: Any) -> Any:
+        if is_compiling():
+            return function(*args, **options)
         if not args and first in options:
             args = (options.pop(first),)
         return instead(function, *args, **options)

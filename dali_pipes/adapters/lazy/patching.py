@@ -14,6 +14,7 @@ In threads where nothing waits the functions do what they always did: a replacem
 first argument, and calls the original.
 """
 
+import gc
 import inspect
 import os
 import sys
@@ -23,10 +24,14 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+import PIL.Image
+
+from dali_pipes.adapters.lazy.arrays import LazyArray
 from dali_pipes.adapters.lazy.noting import bound, instead_of, with_true_arrays
+from dali_pipes.adapters.lazy.pictures import is_lazy
 from dali_pipes.adapters.lazy.steps import (  # noqa: F401  # they fill the table
     albumentations,
     numpy_ops,
@@ -49,7 +54,10 @@ _IN_C = ("cv2",)
 
 @contextmanager
 def patched() -> Iterator[None]:
-    """In it libraries know what waits, in all threads of this process. It may be entered again."""
+    """In it libraries know what waits, in all threads of this process. It may be entered again.
+
+    They go on to know it while a program keeps something that waits.
+    """
     _PATCHES.enter()
     try:
         yield
@@ -67,6 +75,7 @@ class _Patches:
 
     def __init__(self) -> None:
         self.lock, self.users, self.stays = threading.RLock(), 0, False
+        self.are_in_place = False
         self.finder = _Finder(self.meet)
         self._undo: list[Undo] = []
         self._met: set[tuple[str, str]] = set()
@@ -86,16 +95,19 @@ class _Patches:
     def enter(self) -> None:
         with self.lock:
             self.users += 1
-            if self.users == 1:
+            if not self.are_in_place:
+                self.are_in_place = True
                 self.finder.watched = _names_of_owners()
                 sys.meta_path.insert(0, self.finder)
+            if self.users == 1:
                 self.meet()
 
     def leave(self) -> None:
         with self.lock:
             self.users -= 1
-            if self.users:
+            if self.users or _something_waits():
                 return
+            self.are_in_place = False
             sys.meta_path.remove(self.finder)
             while self._undo:
                 self._undo.pop()()
@@ -106,7 +118,7 @@ class _Patches:
     def meet(self) -> None:
         """Replaces the functions of libraries that are imported by now, and were not before."""
         with self.lock:
-            if not self.users:
+            if not self.are_in_place:
                 return
             in_c = dict(self._functions_of_c())
             for (owner, attribute), bind in _all_patches():
@@ -143,6 +155,16 @@ class _Patches:
             for function in vars(sys.modules[library]).values():
                 if isinstance(function, BuiltinFunctionType):
                     yield function, partial(with_true_arrays, function)
+
+
+def _something_waits() -> bool:
+    """Whether the program has kept a picture or an array that waits, such as in a cache: without
+    what is replaced, nobody could make its pixels.
+    """
+    return any(
+        type(each) is LazyArray or (issubclass(type(each), PIL.Image.Image) and is_lazy(each))
+        for each in gc.get_objects()
+    )
 
 
 def _all_patches() -> Iterator[tuple[tuple[str, str], Callable[[Any], Any]]]:
@@ -187,28 +209,36 @@ def _replace(owner: str, attribute: str, instead: Any) -> Undo | None:
 
 
 def _template(*args: Any, **options: Any) -> Any:
-    instead: Any = "instead"
-    return instead(*args, **options)
+    return instead(*args, **options)  # type: ignore[name-defined]  # noqa: F821
 
 
 def _replace_code(function: FunctionType, instead: Callable[..., Any]) -> Undo:
-    """Every reference to the function runs `instead`."""
+    """Every reference to the function runs `instead`, a global of its module: torch.compile knows
+    no functions among the constants of a code.
+    """
     code, signature = function.__code__, inspect.signature(function)
-    constants = tuple(
-        instead if each == "instead" else each for each in _template.__code__.co_consts
-    )
+    name = f"_instead_of_{function.__qualname__.replace('.', '_')}"
+    function.__globals__[name] = instead
 
     # for who reads sources, tracebacks or signatures
-    names = ("co_name", "co_qualname", "co_filename", "co_firstlineno")
-    same = {name: getattr(code, name) for name in names}
+    kept = ("co_name", "co_qualname", "co_filename", "co_firstlineno")
+    same = {name: getattr(code, name) for name in kept}
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__code__ = _template.__code__.replace(co_consts=constants, **same)
+    _set_code(function, _template.__code__.replace(co_names=(name,), **same))
 
     def undo() -> None:
-        function.__code__ = code
+        _set_code(function, code)
         del function.__signature__  # type: ignore[attr-defined]
+        # the global stays: another thread may be about to look for it
 
     return undo
+
+
+def _set_code(function: FunctionType, code: CodeType) -> None:
+    function.__code__ = code
+    # torch.compile keeps which parameters it has
+    compiler = sys.modules.get("torch._dynamo.variables.functions")
+    getattr(compiler, "_spec_cache", {}).pop(function, None)
 
 
 def _replace_in_class(at: Any, name: str, instead: Any) -> Undo:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as F
+import torchvision.transforms.v2.functional as F2
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -97,6 +98,11 @@ FUNCTIONS = [
     *(_index, _arithmetic, _change, _set, _transpose, _concatenate),
     lambda x, draw: _stack(x, draw) if x.ndim < 5 else x,
     lambda x, draw: np.moveaxis(x, draw.randrange(x.ndim), draw.randrange(x.ndim)),
+    lambda x, draw: np.rollaxis(x, draw.randrange(x.ndim), draw.randrange(x.ndim + 1)),
+    lambda x, draw: np.swapaxes(x, draw.randrange(x.ndim), -draw.randrange(x.ndim)),
+    lambda x, draw: np.squeeze(x, draw.choice([None, 0])),
+    lambda x, draw: np.atleast_3d(x) if draw.random() < 0.7 else np.atleast_3d(x, x)[1],
+    lambda x, draw: x + len(np.shape(x)) + np.ndim(x) + np.size(x, draw.choice([None, 0])),
     lambda x, draw: x.T,
     lambda x, draw: np.flip(x, axis=draw.randrange(x.ndim)),
     lambda x, draw: np.fliplr(x),
@@ -193,6 +199,13 @@ NOTED = {
         torch.from_numpy(np.stack([array(0), array(1)])).permute(3, 0, 1, 2).float().div(255),
     ),
     "a picture of a stack": lambda: (np.stack([array(0), array(1)])[1, 2:, ::-1],),
+    "turned": lambda: (
+        np.rollaxis(array(), 2),
+        array().swapaxes(0, 2),
+        np.squeeze(array()),
+        array() * np.size(array()),
+    ),
+    "to tensors": lambda: (F.to_tensor(array()), F2.to_image(array())),
     "in place": in_place,
     "parts are set": set_parts,
     "batches": lambda: (default_collate([array(0), array(1)]),),

@@ -37,6 +37,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 from torchvision import datasets
+from torchvision.transforms.functional import to_pil_image, to_tensor
 
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.convert import from_torch
@@ -245,6 +246,55 @@ def test_persistent_workers_stay_until_it_is_closed(files):
     del own, loader
     gc.collect()
     wait_for_end(before)
+
+
+KEPT = {
+    "picture": lambda picture: picture,
+    "tensor": to_tensor,
+    "array": lambda picture: np.array(picture),
+}
+USES = {
+    "to_tensor": lambda value: value if isinstance(value, torch.Tensor) else to_tensor(value),
+    "pixels": lambda value: np.asarray(value).tobytes(),
+    "resize": lambda value: to_tensor(as_picture(value).resize((8, 8))),
+    "pickle": lambda value: np.asarray(pickle.loads(pickle.dumps(value))).tobytes(),
+}
+
+
+def as_picture(value):
+    if isinstance(value, torch.Tensor):
+        return to_pil_image(value)
+    return Image.fromarray(value) if isinstance(value, np.ndarray) else value
+
+
+class Cached(Dataset):
+    """Keeps its samples, after they were opened once."""
+
+    def __init__(self, files, kind):
+        self.files, self.keep, self.cache = files, KEPT[kind], {}
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, at):
+        if at not in self.cache:
+            opened = Image.open(self.files[at]).convert("RGB").resize((32, 32))
+            self.cache[at] = self.keep(opened)
+        kept = self.cache[at]
+        return kept if isinstance(kept, torch.Tensor) else to_tensor(kept)
+
+
+@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize("use", USES)
+def test_what_the_program_keeps_can_be_used_when_the_loader_has_ended(files, kind, use):
+    data, own = Cached(files, kind), Cached(files, kind)
+    with LazyLoader(loader_of(data), CPU, check=False) as loader:
+        list(loader)
+        assert loader.waited == len(files), loader.explain()
+    list(loader_of(own))
+    found, expected = USES[use](data.cache[3]), USES[use](own.cache[3])
+    assert_equal(found, expected)
+    assert_equal(data[5][0], own[5][0])
 
 
 class Interrupts(Dataset):

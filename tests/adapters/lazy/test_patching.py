@@ -7,15 +7,26 @@ import multiprocessing
 import pickle
 import sys
 import threading
+from contextlib import nullcontext
 from types import ModuleType
 
 import pytest
+import torch
 from programs.running import in_a_fork
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
 
 from dali_pipes.adapters.lazy import patching
 from dali_pipes.adapters.lazy.patching import patch_for_good, patched
 from dali_pipes.adapters.lazy.steps import step
 from dali_pipes.adapters.lazy.steps.step import Method, Step, add, original, replace
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits(monkeypatch):
+    """Whatever other tests of this process have kept."""
+    monkeypatch.setattr(patching, "_something_waits", lambda: False)
+
 
 SOURCE = '''
 def double(value, by=2):
@@ -247,3 +258,22 @@ def test_original_is_what_was_there_and_steps_make_with_it(library):
         module = importlib.import_module(library)
         assert module.double(3) is None and original(library, "double")(3) == 6
         assert made.make(4, by=3) == 12
+
+
+COMPILED = {
+    "resize": lambda image: F.resize(image, [8, 8]),
+    "normalize": lambda image: v2.functional.normalize(image, [0.5] * 3, [0.5] * 3),
+    "a new tensor": lambda image: image + torch.tensor([1.0, 2.0]).sum(),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_is_compiled_is_compiled_as_ever(name):
+    """Such as a network that normalizes its images, in a loop whose pictures wait."""
+    image, function = torch.rand(3, 16, 16), COMPILED[name]
+    expected = function(image)
+    for context in (patched, nullcontext, patched):
+        torch._dynamo.reset()
+        with context():
+            compiled = torch.compile(function, backend="eager", fullgraph=True)
+            assert torch.equal(compiled(image), expected)

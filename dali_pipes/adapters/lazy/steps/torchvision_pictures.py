@@ -91,7 +91,7 @@ def _pil_to_tensor(original: Any, pic: Any) -> Any:
 
 def _recipe_and_shape(pic: Any) -> tuple[Recipe | None, tuple[int, ...]]:
     """Of a tensor of a picture; None: it does not wait."""
-    if getattr(pic, "mode", None) not in PLAIN or not waits("tensor"):
+    if not isinstance(pic, Image) or pic.mode not in PLAIN or not waits("tensor"):
         return None, ()
     return recipe_of(pic), (len(pic.mode), pic.height, pic.width)
 
