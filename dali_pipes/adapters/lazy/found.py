@@ -14,8 +14,8 @@ import PIL.Image
 import torch
 
 from dali_pipes.adapters.lazy.cells import Waiting
-from dali_pipes.adapters.lazy.memory import attributes_of
 from dali_pipes.adapters.lazy.pictures import finish, is_lazy
+from dali_pipes.adapters.lazy.reach import attributes_of
 from dali_pipes.adapters.lazy.recipes import Recipe
 from dali_pipes.adapters.lazy.tensors import lazy_of
 

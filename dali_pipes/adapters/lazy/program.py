@@ -24,11 +24,12 @@ from dali_pipes.adapters.lazy.compiler.places import NotePlaces
 from dali_pipes.adapters.lazy.dry_run import draw_as
 from dali_pipes.adapters.lazy.file_errors import file_of, is_of_a_file
 from dali_pipes.adapters.lazy.found import WaitingParts, true_pictures
-from dali_pipes.adapters.lazy.memory import Kept, Memory, asks_for_its_worker, look
+from dali_pipes.adapters.lazy.memory import Kept, Memory
 from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.parcels import Before, Packed, Parcel, Told
 from dali_pipes.adapters.lazy.patching import patch_for_good
 from dali_pipes.adapters.lazy.random_numbers import Numbers, find_generators, own_numbers
+from dali_pipes.adapters.lazy.reach import asks_for_its_worker, look
 from dali_pipes.adapters.lazy.recipes import decode_dropped
 from dali_pipes.adapters.lazy.state import PROCESS, eager
 from dali_pipes.adapters.lazy.true_arrays import why_arrays_are_true

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from dali_pipes.adapters.lazy.memory import reach
+from dali_pipes.adapters.lazy.reach import reach
 
 # the generators that all code shares
 _SHARED_BY_ALL = {

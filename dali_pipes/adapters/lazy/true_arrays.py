@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from dali_pipes.adapters.lazy.memory import is_of_a_library, reach
+from dali_pipes.adapters.lazy.reach import is_of_a_library, reach
 
 # errors that code in C raises of what is no true array
 _OF_CODE_IN_C = (TypeError, ValueError, AttributeError, RuntimeError)

@@ -8,14 +8,20 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from lazy_programs import CPU, Pictures
+from switches import switch_every
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 import dali_pipes as dp
 
-CONFIGS = {"dali": CPU, "torch": dp.TorchConfig(num_workers=0)}
+CONFIGS = {
+    "dali": CPU,
+    "torch": dp.TorchConfig(num_workers=0),
+    "auto": dp.AutoConfig(num_threads=2),  # which goes to another choice after every second batch
+}
 STEPS = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor()])
 EPOCHS, BATCH = 2, 12
 
@@ -23,6 +29,8 @@ EPOCHS, BATCH = 2, 12
 def main(folder, out, workers, backend, rank, ranks, seconds="0"):
     rank, state = dp.Rank(int(rank), int(ranks)), Path(out) / "state.json"
     pictures = Pictures(sorted(Path(folder).glob("*.jpg")), STEPS)
+    if backend == "auto":
+        switch_every(pytest.MonkeyPatch(), 2)
     own = DataLoader(pictures, BATCH // rank.count, True, num_workers=int(workers))
     loader = dp.from_torch(own, CONFIGS[backend], seed=5, rank=rank, device="cpu")
     if state.exists():

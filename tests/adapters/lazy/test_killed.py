@@ -31,7 +31,8 @@ def rows_of(out, rank=0):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_other_workers_ranks_and_backends(tmp_path):
+@pytest.mark.parametrize(("first", "then"), [("torch", "dali"), ("auto", "auto")])
+def test_a_killed_run_goes_on_with_other_workers_ranks_and_backends(tmp_path, first, then):
     rng = np.random.default_rng(0)
     for at in range(COUNT):
         coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), np.uint8))
@@ -43,7 +44,7 @@ def test_a_killed_run_goes_on_with_other_workers_ranks_and_backends(tmp_path):
     expected = rows_of(whole)
     assert len(expected) == EPOCHS * COUNT // 12
 
-    run = start(tmp_path, killed, 2, "torch", 0, 1, 0.3)
+    run = start(tmp_path, killed, 2, first, 0, 1, 0.3)
     state = killed / "state.json"
     place = (0, 0)
     while not (place[0] == 1 and place[1]):  # in the middle of the second epoch
@@ -60,7 +61,7 @@ def test_a_killed_run_goes_on_with_other_workers_ranks_and_backends(tmp_path):
     found = [row for row in rows_of(killed) if row[0][1:] <= place]
     (killed / "rank0.jsonl").unlink()
     for rank in range(3):
-        assert start(tmp_path, killed, (4, 0, 1)[rank], "dali", rank, 3).wait(300) == 0
+        assert start(tmp_path, killed, (4, 0, 1)[rank], then, rank, 3).wait(300) == 0
     # rank r has every third sample, from the r-th on
     for step in zip(*(rows_of(killed, rank) for rank in range(3)), strict=True):
         places = {where for where, _ in step}
