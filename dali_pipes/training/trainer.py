@@ -7,11 +7,14 @@ the history and saves. `restore` puts the state of a checkpoint back before `fit
 
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
+from dali_pipes.backends.auto.choices import likely
+from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import DaliPipesError
 from dali_pipes.loader.loader import Loader
@@ -154,7 +157,7 @@ class Trainer:
         # validation has a loader of its own, with batches of another size
         release_if_short(self._fabric.device)
         evaluation = validate(
-            self._config,
+            self._validation_config(self._val),
             self.evaluated,
             self._val,
             self._fabric,
@@ -162,6 +165,16 @@ class Trainer:
         )
         release_if_short(self._fabric.device)
         return evaluation
+
+    def _validation_config(self, val: Manifest) -> TrainConfig:
+        """With the loader that training has found to be best, if that was left to it."""
+        config, loader = self._config, self._config.loader
+        if not isinstance(loader, AutoConfig):
+            return config
+        transform = getattr(config, config.eval_with)
+        learned = self._loader.state_dict().get("loader", "")
+        best = likely(loader, self._fabric.device, transform, val, learned)
+        return replace(config, loader=best)
 
     def _train_epoch(self, log: Log, interrupt: Interrupt, heartbeat: Heartbeat) -> None:
         epoch, saved = self._loader.epoch, time.monotonic()

@@ -178,6 +178,18 @@ def test_memory_that_is_short_is_given_back_around_each_validation(config, run, 
 
 
 @pytest.mark.slow
+def test_a_validation_has_the_loader_that_training_has_chosen(config, run, monkeypatch):
+    seen, validate = [], trainer.validate
+    monkeypatch.setattr(
+        "dali_pipes.training.trainer.validate",
+        lambda config, *others: (seen.append(config.loader), validate(config, *others))[1],
+    )
+    monkeypatch.setattr("dali_pipes.loader.work.Work.learned", property(lambda self: "torch"))
+    run(config(epochs=1, loader=dp.AutoConfig()))
+    assert [type(each) for each in seen] == [dp.TorchConfig]
+
+
+@pytest.mark.slow
 def test_a_run_with_mixing_goes_on_with_the_same_mixes_and_under_no_others(
     config, run, tmp_path, monkeypatch
 ):

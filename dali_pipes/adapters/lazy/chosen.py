@@ -53,6 +53,7 @@ class ChosenMaker:
         self._clock = StepClock(device) if self.chooser.measures else None
         self._is_first = True  # the next batch, of an epoch
         self._under_way = 0  # batches that another one has begun
+        self._used = ""  # what the executor has, or had last
         self._is_released = True  # no backend is there
         self._use()
 
@@ -61,9 +62,10 @@ class ChosenMaker:
         while (choice := self.chooser.current).config is not None:
             try:
                 self._executor.use(choice.config, may_fail=self._may_fail)
+                self._used = choice.name
                 break
             except ConfigError as error:
-                if not self.chooser.fail(str(error)):
+                if not self.chooser.fail(choice.name, str(error)):
                     raise
         self._is_released = choice.config is None and self._is_released
         self._program.pause(choice.config is None)
@@ -79,14 +81,16 @@ class ChosenMaker:
 
     def came(self) -> None:
         """When it is there."""
-        if self._executor.unusable and self.chooser.fail(self._executor.unusable):
+        why, self._executor.unusable = self._executor.unusable, ""
+        if why and self.chooser.fail(self._used, why):
             self._use()
         if self._clock is None:
             return
-        step, before = self._clock.came(), self.chooser.current
         is_first, self._is_first = self._is_first, False
         if is_first:
+            self._clock.begin()
             return
+        step, before = self._clock.came(), self.chooser.current
         if self._under_way:
             self._under_way -= 1
             self.chooser.pass_over(step)

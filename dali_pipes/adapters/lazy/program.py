@@ -102,7 +102,8 @@ class LazyProgram(Dataset[Any]):
         self._batches = 0
         self._kept_first: dict[str, dict[str, Any]] | None = None
         self.places: NotePlaces | None = None
-        # of the batch that is being made
+        # of the batch that is being made; true: nothing of it waits
+        self._is_true = False
         self._ask: Ask | None = None
         self._before: Before | None = None
         self.key_of_collate: tuple[Any, ...] | None = None
@@ -229,10 +230,13 @@ class LazyProgram(Dataset[Any]):
     def _make(self, ask: Ask) -> list[Any]:
         """These samples, whose pictures wait; if that fails, their pictures do not."""
         self.find_again()
-        self._ask, self._before = ask, self.before()
-        before = self._before
+        self.begin()
+        self._ask, self._before, self._is_true = ask, None, self._stage == _ALL
         if self.seed is not None:
             self.key_of_collate = self.seed, "collate", ask.epoch, ask.first
+        if self._is_true:  # so nothing has to be made once more
+            return self._true_samples(ask)
+        self._before = before = self.before()
         made, error = self.attempt(partial(self._samples_waiting, ask))
         if error is None:
             return list(made)
@@ -438,6 +442,9 @@ class LazyProgram(Dataset[Any]):
         leaves = self.is_late and self.is_batched and (self.substitutes or self._stage < _ALL)
         if leaves and (late := self._left(samples)) is not None:
             return self._packed(late)
+        if self._is_true:
+            self._seed_collate()
+            return self._packed(self._parcel(self.collate_fn(samples), samples))
 
         before = self.before()
         self._seed_collate()

@@ -9,8 +9,10 @@ is at the border of a batch, and no sample is lost or comes twice. The loader kn
 
 import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +28,7 @@ from dali_pipes.backends.needs import EVERYTHING, LOOSE, WIDE
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.plan import PlannedBatch
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.gpu_memory import release_unused_of_dali
 from dali_pipes.system.interrupts import delayed_signals
 from dali_pipes.system.memory import Need
@@ -40,6 +42,7 @@ class AutoBackend(Backend):
 
     def prepare(self) -> None:
         learned = self.job.learned
+        shapes = [view.shape for view in views_of(self.job.transform)]
         if not isinstance(learned, Chooser):
             cores = self.config.num_threads or 1
             choices = list_choices(cores, self.job.device)
@@ -47,6 +50,9 @@ class AutoBackend(Backend):
             self.chooser.go_on_with(str(learned or ""))
         else:
             self.chooser = learned
+            if shapes != learned.shapes:
+                learned.begin_again()
+        self.chooser.shapes = shapes
         self._parts: dict[str, Backend] = {}
         self._delivers, self._noted = self._find_part(), ""
 
@@ -62,10 +68,16 @@ class AutoBackend(Backend):
         while (choice := self.chooser.current).name not in self._parts:
             try:
                 self._parts[choice.name] = self._build(choice.config)
-            except ConfigError as error:
-                if not self.chooser.fail(str(error)):
+            except Exception as error:
+                if not self._leave_out(choice.name, error):
                     raise
         return choice.name
+
+    def _leave_out(self, name: str, error: Exception) -> bool:
+        """Whether another choice takes the place of one that cannot begin."""
+        if isinstance(error, ConfigError):
+            return self.chooser.fail(name, str(error))
+        return self.chooser.broke(name, error)
 
     def _build(self, config: LoaderConfig | None) -> Backend:
         assert config
@@ -86,10 +98,10 @@ class AutoBackend(Backend):
                 if self._delivers not in self._parts:
                     self._delivers = name
                 return turn
-            except ConfigError as error:
+            except Exception as error:
                 source.take_back(gate)
                 self._parts.pop(name).close()
-                if not self.chooser.fail(str(error)):
+                if not self._leave_out(name, error):
                     raise
         return None
 
@@ -110,6 +122,7 @@ class AutoBackend(Backend):
     def _deliver(self, source: "_Source", turn: "_Delivery") -> Iterator[Decoded]:
         clock = StepClock(self.job.device) if self.chooser.measures else None
         following: _Delivery | None = None
+        is_first = True
         while True:
             if clock:
                 clock.ask()
@@ -124,16 +137,19 @@ class AutoBackend(Backend):
                 turn.gate.close()
                 if following is None and source.is_at_end:
                     return
-                begun = following or self._begin(source)
+                with self._lost_by(clock):
+                    begun = following or self._begin(source)
                 assert begun
                 turn, following = begun, None
                 continue
 
             self._note(turn.name)
-            if clock and decoded.planned.step:  # before the first one of an epoch there is a pause
+            # before the first one of an epoch there is a pause
+            if clock and decoded.planned.step and not is_first:
                 following = self._measure(clock, source, turn, following)
             elif clock:
-                clock.came()
+                clock.begin()
+            is_first = False
             yield decoded
 
     def _measure(
@@ -141,17 +157,30 @@ class AutoBackend(Backend):
     ) -> "_Delivery | None":
         """One step more; returns the turn that follows, if there is another one."""
         step = clock.came()
-        if following:
+        if turn.name != self.chooser.current.name:
             # it was under way when another one was chosen, which works ahead by now
             self.chooser.pass_over(step)
         elif self.chooser.add(step):
-            with delayed_signals():
+            with self._lost_by(clock), delayed_signals():
                 if self._find_part() != turn.name and not source.is_at_end:
                     turn.gate.close()
                     return self._begin(source, turn.name)
         elif self.chooser.choosing.is_decided and len(self._parts) > 1:
-            self._end_losers()
+            with self._lost_by(clock):
+                self._end_losers()
         return following
+
+    @contextmanager
+    def _lost_by(self, clock: StepClock | None) -> Iterator[None]:
+        """Training waits for what is done in it: that is no part of a step, but of what trials
+        cost.
+        """
+        start = time.perf_counter()
+        yield
+        if clock:
+            took = time.perf_counter() - start
+            clock.leave_out(took)
+            self.chooser.lose(took)
 
     def _note(self, name: str) -> None:
         """Notes who has made a batch, and so its pixels."""

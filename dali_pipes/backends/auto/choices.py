@@ -9,9 +9,13 @@ from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.backends.backend import Job
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.needs import refuse_needs
 from dali_pipes.backends.pixels.functions import check_functions
 from dali_pipes.backends.registry import load_backend
 from dali_pipes.backends.torch.config import TorchConfig
+from dali_pipes.data.manifest import Manifest
+from dali_pipes.errors import ConfigError
+from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.memory import check_fits, free_memory
 
 # images a second that a GPU trains on and a core decodes, of 500 × 375 pixels, as on an H200
@@ -57,11 +61,34 @@ def list_choices(cores: int, device: torch.device) -> list[LoaderChoice]:
     ]
 
 
-def likely(config: AutoConfig, device: torch.device) -> LoaderConfig:
-    """The options of the loader with which `auto` begins."""
-    first = list_choices(config.on_cores().num_threads or 1, device)[0].config
-    assert first
-    return first
+def likely(
+    config: AutoConfig,
+    device: torch.device,
+    transform: Transform,
+    images: Manifest,
+    learned: str = "",
+) -> LoaderConfig:
+    """The options of the likeliest loader that makes these images.
+
+    Args:
+        learned: the name of the one that has been found to be best.
+
+    Raises:
+        ConfigError: none makes them.
+    """
+    choices = list_choices(config.on_cores().num_threads or 1, device)
+    choices.sort(key=lambda choice: choice.name != learned)  # all others stay in their order
+    why: ConfigError | None = None
+    for found in [choice.config for choice in choices if choice.config]:
+        try:
+            backend = load_backend(found)
+            check_functions(transform, backend.functions_on(found, device))
+            refuse_needs(transform, images, backend.makes, type(found))
+            return found
+        except ConfigError as error:
+            why = why or error
+    assert why
+    raise why
 
 
 def _choice(name: str, config: LoaderConfig) -> LoaderChoice:

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from dali_pipes.backends.auto.choices import LoaderChoice
 from dali_pipes.backends.auto.choosing import Choosing, StepTime
@@ -25,6 +26,7 @@ class Chooser:
         choosing: what decides, by their places in the list.
         said: what was decided last; "": nothing yet.
         pixels: what has made the pixels so far, if their last bits can depend on it.
+        shapes: of the images that are made now.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Chooser:
         self._was_decided, self.said = False, ""
         self._failures = Counter[int]()
         self.pixels: list[str] = []
+        self.shapes: Any = None
 
     @property
     def current(self) -> LoaderChoice:
@@ -62,19 +65,21 @@ class Chooser:
         """One step more, of a batch that was under way when another loader was chosen."""
         self.choosing.pass_over(step)
 
-    def fail(self, why: str) -> bool:
-        """Says that the present loader cannot be had; whether there is another one."""
-        if len(self.choosing.why) == len(self.choices) - 1:
+    def fail(self, name: str, why: str) -> bool:
+        """Says that the loader of this name cannot be had; whether there is another one."""
+        number = self._number_of(name)
+        if len(self.choosing.why.keys() | {number}) == len(self.choices):
             return False
-        log.warning("auto: %s cannot be used: %s", self.current.name, why)
-        self.choosing.fail(self.choosing.current, why)
+        log.warning("auto: %s cannot be used: %s", name, why)
+        self.choosing.fail(number, why)
         return True
 
     def broke(self, name: str, error: BaseException) -> bool:
-        """Says that the loader of this name failed while it made a batch. One that is being tried
-        is put off, or after the second time left out. Returns whether it was such a one.
+        """Says that the loader of this name failed while it began or made a batch. One that is
+        being tried is put off, or after the second time left out. Returns whether it was such a
+        one.
         """
-        number = [choice.name for choice in self.choices].index(name)
+        number = self._number_of(name)
         if number == self.choosing.leader or number in self.choosing.why:
             return False  # a file may be broken, which the loader finds out
         self._failures[number] += 1
@@ -83,6 +88,13 @@ class Chooser:
         else:
             self.choosing.put_off(number)
         return True
+
+    def lose(self, seconds: float) -> None:
+        """So long training has waited for a loader to be built."""
+        self.choosing.lost += seconds
+
+    def _number_of(self, name: str) -> int:
+        return [choice.name for choice in self.choices].index(name)
 
     def _tell(self) -> None:
         """Says once what was decided."""
@@ -115,6 +127,10 @@ class Chooser:
 
     def __str__(self) -> str:
         return self.choices[self.choosing.leader].name
+
+    def begin_again(self) -> None:
+        """Steps take another time from now on."""
+        self.go_on_with(str(self))
 
     def go_on_with(self, learned: str) -> None:
         """Begins with the loader of this name, if it can be had."""

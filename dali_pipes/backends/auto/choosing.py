@@ -28,6 +28,7 @@ SURE = 2.8  # standard errors: 95 %, of five blocks
 MOST_LOST = 0.015  # of the time of an epoch: what trials may lose in all
 STARTS = 1.0  # seconds in which another one begins to work, about
 WAITS_MORE = 0.05  # by how much the share has to grow to look again
+CHANGES = 0.1  # or by how much the period has to be another one, if training waits
 CHEAPER = 0.9  # CPU seconds of one that is preferred among equals
 
 
@@ -135,14 +136,17 @@ class Choosing:
         self._needs = dict.fromkeys(range(len(ahead)), STARTS)  # seconds that a trial may take
         self._turn, self._of_leader = Turn(0), Turn(0)
         self._steps = self._decided_at = 0
-        self.lost = self._limit = 0.0  # seconds; how many these may be after the present trial
+        # seconds; how many these may be after the present trial, and were before it
+        self.lost = self._limit = self._lost_before = 0.0
+        self._trial: int | None = None  # what is being tried, in turns
+        self._round_at = 0  # the step from which on the trials of this round have their time
         self._is_trying = self.is_decided = False
         self._length = 2 * LEAST  # of the present turns
 
     def go_on_with(self, choice: int) -> None:
         """Begins anew with this one."""
         self._others = [each for each in (self.leader, *self._others) if each != choice]
-        self._left, self._is_trying, self.is_decided = [], False, False
+        self._left, self._trial, self._is_trying, self.is_decided = [], None, False, False
         self.leader = choice
         self._begin(choice)
 
@@ -162,6 +166,7 @@ class Choosing:
         if choice in self._left:
             self._left.remove(choice)
             self._left.append(choice)
+        self._trial = None
         self._begin(self.leader)
 
     def add(self, step: StepTime) -> int:
@@ -194,7 +199,7 @@ class Choosing:
         known = self._note(turn)
         self._of_leader = turn
         if not self._is_trying:
-            if self.is_decided and not self._has_grown(known) and not self._left:
+            if self.is_decided and not self._has_changed(known) and not self._left:
                 if len(turn) >= 4 * FIRST:  # what was long ago says nothing of now
                     self._turn = Turn(turn.choice)
                 return
@@ -203,7 +208,7 @@ class Choosing:
             if is_free and self.leader not in self._takes_device:
                 self._left = []
             elif not self._left:
-                self._left, self.lost = list(self._others), 0.0
+                self._left, self.lost, self._round_at = list(self._others), 0.0, self._steps
         affordable = [
             each for each in self._left if self.lost + self._needs[each] <= self._may_lose
         ]
@@ -211,13 +216,20 @@ class Choosing:
             self._decide()
             return
         self._is_trying, self.is_decided = True, False
+        if self._trial != affordable[0]:
+            self._trial, self._lost_before = affordable[0], self.lost
         self._limit = (self.lost + self._may_lose) / 2  # the rest is for others
         self._begin(affordable[0])
 
-    def _has_grown(self, known: Tried) -> bool:
-        """Whether training waits more than when it was decided, an epoch ago or longer."""
-        is_late = self._steps - self._decided_at >= (self._epoch or MOST)
-        return is_late and known.waits > self._waited + WAITS_MORE
+    def _has_changed(self, known: Tried) -> bool:
+        """Whether training waits more than when it was decided, an epoch ago or longer; or still
+        waits in steps of another length, such as after an epoch that has filled the page cache.
+        """
+        if self._steps - self._decided_at < (self._epoch or MOST):
+            return False
+        is_other = abs(math.log(known.period / self._decided.period)) > CHANGES
+        has_grown = known.waits > self._decided.waits + WAITS_MORE
+        return has_grown or (is_other and known.waits >= WAITS)
 
     def _judge(self, turn: Turn) -> None:
         """Ends the turn of another one than the leader, as soon as both can be told apart. Where
@@ -227,8 +239,7 @@ class Choosing:
         apart = math.log(turn.period / leader.period)
         if self.lost > self._limit and apart > 0:
             # it is tried again when there is time for twice as much
-            lost = sum(step.period - leader.period for step in turn.steps)
-            self._needs[turn.choice] = max(2 * lost, STARTS)
+            self._needs[turn.choice] = max(2 * (self.lost - self._lost_before), STARTS)
             self.put_off(turn.choice)
             return
         if len(turn) < self._least(turn.choice):
@@ -256,7 +267,7 @@ class Choosing:
 
     def _end_trial(self, turn: Turn) -> None:
         self._left.remove(turn.choice)
-        self._needs[turn.choice], self._length = STARTS, 2 * LEAST
+        self._needs[turn.choice], self._length, self._trial = STARTS, 2 * LEAST, None
 
     def _lead(self, turn: Turn) -> None:
         """Makes the one whose turn it is the leader."""
@@ -274,7 +285,7 @@ class Choosing:
 
     def _decide(self) -> None:
         self._is_trying, self.is_decided = False, True
-        self._decided_at, self._waited = self._steps, self.tried[self.leader].waits
+        self._decided_at, self._decided = self._steps, self.tried[self.leader]
         self._begin(self.leader)
 
     def _note(self, turn: Turn) -> Tried:
@@ -283,5 +294,6 @@ class Choosing:
 
     @property
     def _may_lose(self) -> float:
-        """Seconds that trials may lose in all."""
-        return MOST_LOST * max(self._epoch or 0, self._steps) * self._of_leader.period
+        """Seconds that the trials of a round may lose in all."""
+        steps = max(self._epoch or 0, self._steps - self._round_at)
+        return MOST_LOST * steps * self._of_leader.period

@@ -11,7 +11,9 @@ from dali_pipes.backends.auto.choosing import StepTime
 from dali_pipes.system.telemetry import cpu_seconds
 
 _STEPS, _LEAST = 50, 5  # before this one, whose own work says how long that takes
+_WARM_UP = 5  # the first ones, in which libraries try and compile
 _PAUSE = 4  # times as long as the longest is a pause: a validation, a checkpoint
+_OFTEN = 2  # so many pauses among the last steps are none: they are steps
 _CPU_EVERY, _CPU_COSTS = 0.5, 250  # seconds between two looks at CPU time, or times what one takes
 
 
@@ -29,7 +31,9 @@ class StepClock:
     def __init__(self, device: torch.device):
         self._is_on_gpu, self._device = device.type == "cuda", device
         self._asked = self._came = time.perf_counter()
-        self._works: deque[float] = deque(maxlen=_STEPS)  # seconds of steps without their waits
+        # seconds of steps without their waits, and whether that was a pause
+        self._works: deque[tuple[float, bool]] = deque(maxlen=_STEPS)
+        self._count = 0
         self._cpu, self._looked, self._next_look = cpu_seconds(), self._came, self._came
         self._cores = 0.0  # that were busy between the last two looks
         self._before: Any = None
@@ -39,6 +43,14 @@ class StepClock:
         self._asked = time.perf_counter()
         if self._is_on_gpu:
             self._before = self._event()
+
+    def begin(self) -> None:
+        """When the first batch is there: what was before it is no step."""
+        self._came = time.perf_counter()
+
+    def leave_out(self, seconds: float) -> None:
+        """These, since the last batch came, are no part of the training's step."""
+        self._came += seconds
 
     def came(self) -> StepTime:
         now = time.perf_counter()
@@ -54,11 +66,15 @@ class StepClock:
         """The seconds of a step's own work. A host that runs ahead of its GPU has many short steps,
         and long ones where it waits for the GPU, so a pause is longer than any of these.
         """
-        earlier = list(self._works)
-        self._works.append(work)
-        is_pause = len(earlier) >= _LEAST and work > _PAUSE * max(earlier)
-        if is_pause or (earlier and _are_several()):
-            return statistics.mean(earlier)
+        self._count += 1
+        if self._count <= _WARM_UP:
+            return work
+        steps = [seconds for seconds, was_pause in self._works if not was_pause]
+        is_rare = len(self._works) - len(steps) < _OFTEN
+        is_pause = is_rare and len(steps) >= _LEAST and work > _PAUSE * max(steps)
+        self._works.append((work, is_pause))
+        if is_pause or (steps and _are_several()):
+            return statistics.mean(steps)
         return work
 
     def _event(self) -> Any:

@@ -100,13 +100,31 @@ def test_it_says_what_it_has_decided(files, caplog, monkeypatch):
     assert "ms a step" in said and said.removeprefix("auto: ") in text
 
 
-def test_fixed_keeps_the_likely_one(files):
+def test_fixed_keeps_the_likely_one(files, monkeypatch):
+    monkeypatch.setattr("dali_pipes.backends.auto.choosing.FIRST", 10)
+    monkeypatch.setattr("dali_pipes.backends.auto.choosing.MOST_LOST", 1e9)
+    with from_torch(loader_of(Pictures(files)), AUTO) as loader:
+        for _ in range(12):
+            list(loader)
+        assert loader._maker.chooser.choosing.tried
     fixed = dp.AutoConfig(num_threads=1, fixed=True)
     with from_torch(loader_of(Pictures(files)), fixed) as loader:
         for _ in range(12):
             list(loader)
         assert loader._maker.chooser.choosing.current == 0
         assert loader.waited >= 200
+
+
+def test_the_program_itself_is_not_to_blame(files):
+    """Of a backend that fails at batches that were sent to it before."""
+    with from_torch(loader_of(Pictures(files)), AUTO) as loader:
+        loader._maker.go_on_with("the program itself")
+        next(batches := iter(loader))
+        loader._executor.unusable = "OutOfMemoryError"
+        next(batches)
+        chooser = loader._maker.chooser
+        assert chooser.current.config is None
+        assert chooser.choosing.why == {0: "OutOfMemoryError"}
 
 
 def test_without_dali_the_program_makes_its_pictures(files, monkeypatch):

@@ -15,7 +15,7 @@ from switches import decide, switch_every
 
 import dali_pipes as dp
 from dali_pipes.backends.auto import backend as auto
-from dali_pipes.backends.auto.choices import list_choices
+from dali_pipes.backends.auto.choices import likely, list_choices
 from dali_pipes.backends.torch.backend import TorchBackend
 
 TRANSFORM = dp.TrainTransform(size=48)
@@ -119,7 +119,11 @@ def test_a_bad_file_is_found_and_what_was_chosen_stays(scanned, switched):
 
 def test_what_lost_gives_all_back(manifest, switched, monkeypatch):
     """Threads, processes and descriptors of the backend that is no longer used."""
-    before = set(psutil.Process().children())
+    with loader_of(manifest) as loader:  # what libraries begin once
+        epochs_of(loader, 1)
+    gc.collect()
+    before, threads = set(psutil.Process().children()), threading.active_count()
+    open_files = len(os.listdir("/proc/self/fd"))
     with loader_of(manifest) as loader:
         switched(5)
         epochs_of(loader, 2)
@@ -128,11 +132,7 @@ def test_what_lost_gives_all_back(manifest, switched, monkeypatch):
         epochs_of(loader, 2)
         assert set(psutil.Process().children()) <= before
         assert list(loader._work._backend._parts) == ["dali on the CPU"]
-    threads = threading.active_count()
     gc.collect()
-    open_files = len(os.listdir("/proc/self/fd"))
-    with loader_of(manifest) as loader:
-        epochs_of(loader, 1)
     assert threading.active_count() <= threads
     assert len(os.listdir("/proc/self/fd")) <= open_files + 1
 
@@ -174,6 +174,7 @@ def test_a_choice_that_cannot_be_had_is_left_out_in_the_middle(
     ("when", "error"),
     [
         ("it begins", dp.ConfigError),
+        ("it begins", RuntimeError),
         ("its third batch", dp.ConfigError),
         ("its third batch", RuntimeError),
         ("its third batch", MemoryError),
@@ -240,7 +241,12 @@ def test_what_was_learned_outlives_a_bad_file(scanned, switched):
         assert loader.bad_samples and loader._work._backend.chooser is chooser
 
 
-def test_fixed_keeps_the_likely_one(manifest):
+def test_fixed_keeps_the_likely_one(manifest, monkeypatch):
+    monkeypatch.setattr("dali_pipes.backends.auto.choosing.FIRST", 10)
+    monkeypatch.setattr("dali_pipes.backends.auto.choosing.MOST_LOST", 1e9)
+    with loader_of(manifest) as loader:
+        epochs_of(loader, 4)
+        assert loader._work._backend.chooser.choosing.tried
     with loader_of(manifest, dp.AutoConfig(num_threads=1, fixed=True)) as loader:
         choosing = loader._work._backend.chooser.choosing
         epochs_of(loader, 4)
@@ -263,3 +269,23 @@ def test_what_a_choice_does_not_make_is_left_out(manifest, monkeypatch):
     monkeypatch.setattr(auto, "refuse", refuse_all)
     with pytest.raises(dp.ConfigError, match="no torch"):
         loader_of(manifest)
+
+
+def test_the_likely_one_is_the_first_that_makes_the_images(manifest, monkeypatch):
+    device, config = torch.device("cpu"), dp.AutoConfig(num_threads=2)
+
+    def of(transform=TRANSFORM, images=manifest, **options):
+        return type(likely(config, device, transform, images, **options))
+
+    assert of() is dp.DaliConfig and of(learned="torch") is dp.TorchConfig
+    assert of(learned="of another version") is dp.DaliConfig
+    monkeypatch.setattr(type(manifest), "has_wide", True)
+    assert of() is of(learned="dali on the CPU") is dp.TorchConfig
+    monkeypatch.undo()
+
+    def missing(config):
+        raise dp.ConfigError(f"no {config.name}")
+
+    monkeypatch.setattr("dali_pipes.backends.auto.choices.load_backend", missing)
+    with pytest.raises(dp.ConfigError, match="no dali"):
+        of()

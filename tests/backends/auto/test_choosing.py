@@ -61,12 +61,44 @@ def test_one_that_is_much_slower_ends_soon():
     assert 0 < made.count(1) <= 10 and made[-1] == 0
 
 
+def decided():
+    """One that has tried the other loader, which was slower."""
+    choosing = Choosing([4, 4], 4, 1000)
+    made = steps_of(choosing, 0.1, 0.11, steps=400, waited=0.02)
+    assert 1 in made and choosing.is_decided and choosing.leader == 0 and not choosing._left
+    return choosing
+
+
 def test_it_looks_again_when_training_waits_more():
-    choosing = Choosing([4, 4], 4, 200)
-    steps_of(choosing, 0.1, 0.2, steps=1000, waited=0.02)
-    assert choosing.leader == 0 and choosing.is_decided
-    made = steps_of(choosing, 0.5, 0.2, steps=1000, waited=0.5)
+    choosing = decided()
+    assert 1 not in steps_of(choosing, 0.1, 0.01, steps=1500, waited=0.02)
+    made = steps_of(choosing, 0.1, 0.05, steps=1000, waited=0.5)
     assert made[-1] == 1
+
+
+def test_it_looks_again_when_steps_take_another_time_and_training_still_waits():
+    """Such as after an epoch whose files came from the disk."""
+    choosing = decided()
+    made = steps_of(choosing, 0.05, 0.03, steps=4000, waited=0.02)
+    assert 1 not in made[:500] and made[-1] == 1
+
+
+def test_another_round_costs_a_part_of_one_epoch():
+    choosing = decided()
+    steps_of(choosing, 0.1, 0.11, steps=50_000, waited=0.02)
+    steps_of(choosing, 0.1, 0.6, steps=1000, waited=0.5)
+    assert 1 <= choosing.lost <= 0.02 * 1000 * 0.1
+
+
+def test_one_that_begins_slowly_is_not_begun_again_and_again():
+    """Its first batches wait for it, while those of the leader are still delivered."""
+    choosing, begun = Choosing([4, 4], 4, 1500), 0
+    for _ in range(6000):
+        before = choosing.current
+        if choosing.add(StepTime(0.1, 0.05, 0.1)) == 1 and before == 0:
+            begun += 1
+            choosing.pass_over(StepTime(2.1, 2.0, 0.1))
+    assert 0 < begun <= 3
 
 
 def test_short_epochs_are_not_spent_on_trials():

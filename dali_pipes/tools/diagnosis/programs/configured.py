@@ -71,7 +71,8 @@ class ConfiguredProgram(TrainingProgram):
         self._fabric = launch(config.precision)
         if isinstance(config.loader, AutoConfig):
             # one that tries others while it is measured would be measured as none of them
-            config = replace(config, loader=likely(config.loader, self._fabric.device))
+            device, transform = self._fabric.device, config.transform
+            config = replace(config, loader=likely(config.loader, device, transform, manifest))
         self.config, self.manifest, self.paths, self.data_bytes = (
             config,
             manifest,
