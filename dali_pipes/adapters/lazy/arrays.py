@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dis import opname
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -200,7 +200,7 @@ class LazyArray(  # type: ignore[metaclass]  # NumPy's mixin has none in truth
         return self.transpose(order)
 
     def squeeze(self, axis: Any = None) -> Any:
-        return self[:] if axis is None and 1 not in self.shape else self._truly("squeeze", axis)
+        return self if axis is None and 1 not in self.shape else self._truly("squeeze", axis)
 
     def copy(self, order: str = "C") -> Any:
         if not self.may_be_noted or order not in ("C", "K", "A", "F"):
@@ -455,6 +455,11 @@ def _expand_dims(a: LazyArray, axis: Any) -> Any:
     return a[tuple(at)]
 
 
+def _of_stand_in(function: Any, a: LazyArray, *args: Any, **options: Any) -> Any:
+    """Of a function that asks for the form of an array alone."""
+    return function(a.stand_in, *args, **options)
+
+
 def _atleast_3d(*arrays: Any) -> Any:
     if len(arrays) == 1 and arrays[0].ndim > 2:
         return arrays[0]
@@ -468,6 +473,10 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
         for each in (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.flip, np.squeeze)
     },
     **{each: inspect.unwrap(each) for each in (np.shape, np.ndim, np.size)},
+    **{
+        each: partial(_of_stand_in, each)
+        for each in (np.zeros_like, np.ones_like, np.full_like, np.empty_like)
+    },
     np.atleast_3d: _atleast_3d,
     np.fliplr: lambda m: m[:, ::-1],
     np.flipud: lambda m: m[::-1],

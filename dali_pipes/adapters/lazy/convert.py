@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from dali_pipes.adapters.lazy.finishing import draws_on_cpu
-from dali_pipes.adapters.lazy.loader import LazyLoader
+from dali_pipes.adapters.lazy.loader import Delivery, LazyLoader
 from dali_pipes.adapters.lazy.random_numbers import own_numbers, seed_shared
 from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.backends.config import LoaderConfig
@@ -113,7 +113,9 @@ def _describe(loader: Any) -> str:
 # timm
 
 
-def _prefetch(own: Any, seed: int | None, epoch: Any, batches: Iterator[Any]) -> Iterator[Any]:
+def _prefetch(
+    own: Any, seed: int | None, delivery: Delivery, batches: Iterator[Any]
+) -> Iterator[Any]:
     """What timm's PrefetchLoader makes of batches, by its own code (timm/data/loader.py): it takes
     one ahead, normalizes on the device, and erases rectangles.
     """
@@ -124,7 +126,7 @@ def _prefetch(own: Any, seed: int | None, epoch: Any, batches: Iterator[Any]) ->
         def erase(images: torch.Tensor) -> Any:
             # it is called right after the batch was taken
             with own_numbers(), draws_on_cpu():
-                seed_shared(*epoch.key, "erasing")
+                seed_shared(*delivery.key, "erasing")
                 return own.random_erasing(images)
 
         made.random_erasing = erase

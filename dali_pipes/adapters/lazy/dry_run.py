@@ -20,7 +20,7 @@ from dali_pipes.adapters.lazy.cells import Cell, Form
 from dali_pipes.adapters.lazy.looks import blame
 from dali_pipes.adapters.lazy.random_numbers import read_states, restore
 from dali_pipes.adapters.lazy.state import STATE, waiting
-from dali_pipes.adapters.lazy.tensors import LazyTensor, lazy_of, wrap
+from dali_pipes.adapters.lazy.tensors import LIKE, LazyTensor, lazy_of, wrap
 
 # random operators that draw as many numbers whatever the values are, in PyTorch's CPU kernels
 _BY_SHAPE = {
@@ -29,10 +29,6 @@ _BY_SHAPE = {
     "native_dropout",
 }
 # operators whose results do not depend on the values of their tensors
-_LIKE = {
-    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
-    *("randint_like", "new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"),
-}
 # functions of a tensor that read memory without an operator
 _READS = {
     *("numpy", "tolist", "data_ptr", "untyped_storage", "storage", "_typed_storage", "__array__"),
@@ -122,7 +118,7 @@ class _Operators(TorchDispatchMode):
         if not any(map(self.reads.is_unknown, tensors)):
             return func(*args, **kwargs)
         name = func.overloadpacket.__name__
-        if name in _LIKE:
+        if name in LIKE:
             return _run(func, args, kwargs, _new_like)
         if _is_by_value(func, args) or any(each.device.type != "cpu" for each in tensors):
             blame()

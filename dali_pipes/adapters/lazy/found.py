@@ -136,8 +136,13 @@ def moved(batch: Any, device: torch.device) -> Any:
     def move(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value if value.device == device else value.to(device, non_blocking=True)
-        # a packed sequence, or a batch of another library, knows which parts are to be moved
-        return value.to(device) if callable(getattr(value, "to", None)) else _NOTHING
+        # a packed sequence, or a batch of another library, knows which parts are to be moved; the
+        # value itself may take any name for a key, so its class is asked
+        to = getattr(type(value), "to", None)
+        if not callable(to):
+            return _NOTHING
+        new = to(value, device)
+        return value if new is None else new  # it has moved what it holds
 
     return _Replaced(move)(batch)
 

@@ -20,6 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -48,7 +49,7 @@ from dali_pipes.plan.plan import Rank
 AHEAD = 8  # batches that may be read before they are needed
 
 # changes the batches of an epoch, as timm's PrefetchLoader does; it may take one ahead
-Change = Callable[["_LazyEpoch", Iterator[Any]], Iterator[Any]]
+Change = Callable[["Delivery", Iterator[Any]], Iterator[Any]]
 
 
 class LazyPosition(NamedTuple):
@@ -227,8 +228,7 @@ class LazyLoader(RefusesAttributes):
         """Where the next batch is: its epoch, the samples delivered in it by all ranks, and what
         must not change before a resume. JSON keeps it.
 
-        Raises:
-            ConfigError: in the middle of an epoch, if there is no seed.
+        Without a seed one in the middle of an epoch cannot be loaded, which a warning says.
         """
         self._refuse_use()
         epoch, samples, _ = self._position if self._chosen_epoch is None else self._next_position()
@@ -411,39 +411,57 @@ def _make_inner(
     return inner
 
 
-class _LazyEpoch(Iterator[Any]):
-    """The batches that are left of one epoch.
+@dataclass
+class Delivery:
+    """How far the batches of an epoch are made.
 
     Attributes:
+        samples: of all ranks, so far.
+        left: how many batches are left at the start; None: it is not known.
+        positions: after batches that were made, and not delivered yet.
         key: of the batch that was made last: by which random numbers are seeded that change it.
+    """
+
+    epoch: int
+    samples: int
+    left: int | None = None
+    positions: deque[LazyPosition] = field(default_factory=deque)
+    key: tuple[Any, ...] = ()
+
+
+class _LazyEpoch(Iterator[Any]):
+    """The batches that are left of one epoch. Nothing that it holds leads back to it, so that it
+    ends with its last reference.
     """
 
     def __init__(self, loader: LazyLoader, position: LazyPosition):
         self._loader, self.epoch = loader, position.epoch
         self._why_ended = ""
-        self._positions: deque[LazyPosition] = deque()  # after batches that were made
-        self.key: tuple[Any, ...] = ()
-        self._stack = ExitStack()
-        if not loader._loader.num_workers:
-            self._stack.enter_context(patched())
+        self._delivery = Delivery(position.epoch, position.samples)
+        with ExitStack() as stack:  # which ends here if this fails
+            if not loader._loader.num_workers:
+                stack.enter_context(patched())
+            self._begin(position)
+            self._stack = stack.pop_all()
 
+    def _begin(self, position: LazyPosition) -> None:
+        loader = self._loader
         if workers := loader._loader.num_workers:
             loader._program.checks.go_on(loader._account.samples // workers)
 
         skipped = 0
         if loader._order is not None:
             loader._order.epoch, loader._order.delivered = position[:2]
-            self._left = loader._order.left()
+            self._delivery.left = loader._order.left()
         elif loader._stream is not None:
             # a stream is run from its start, and what was delivered is left out
-            skipped, self._left = position.samples, None
+            skipped = position.samples
             loader._stream.begin(loader._inner, position.epoch)
         self._parcels = Parcels(loader._inner, loader._seed, position.epoch, skipped)
-        self._samples = position.samples
         works = loader._executor.run(map(_work_of, self._parcels))
-        self._batches = self._plain = self._finish(works)
+        self._batches = self._plain = _finish(loader, works, self._delivery)
         if loader._change:
-            self._batches = loader._change(self, self._batches)
+            self._batches = loader._change(self._delivery, self._batches)
         if loader._maker:
             loader._maker.begin()
 
@@ -467,7 +485,7 @@ class _LazyEpoch(Iterator[Any]):
             self.end(f"an error came: {type(error).__name__}")
             raise
 
-        self._go_to(self._positions.popleft())
+        self._go_to(self._delivery.positions.popleft())
         if loader._maker:
             loader._maker.came()
         for text in loader._account.take_new():
@@ -477,25 +495,6 @@ class _LazyEpoch(Iterator[Any]):
     def _go_to(self, position: LazyPosition) -> None:
         if not self._why_ended:
             self._loader._position = position
-
-    def _finish(self, works: Iterator[LazyWork]) -> Iterator[Any]:
-        loader = self._loader
-        rank = Rank() if loader._order is None else loader._order.rank
-        for number, work in enumerate(works, 1):
-            parcel: Parcel = work.parcel[0]
-            first = self._samples
-            self.key = loader._seed, "batch", self.epoch, first + rank.index
-            batch = loader._finisher.finish(work)
-            loader._account.batches += 1
-            loader._account.samples += parcel.count
-            self._samples += parcel.count * rank.count
-            is_last = number == self._left
-            self._positions.append(
-                LazyPosition(self.epoch + 1, 0, False)
-                if is_last
-                else LazyPosition(self.epoch, self._samples, True)
-            )
-            yield batch
 
     def end(self, why: str) -> None:
         """Ends it before its last batch."""
@@ -516,6 +515,26 @@ class _LazyEpoch(Iterator[Any]):
             self._free()
 
 
+def _finish(loader: LazyLoader, works: Iterator[LazyWork], delivery: Delivery) -> Iterator[Any]:
+    """The finished batches of an epoch."""
+    epoch = delivery.epoch
+    rank = Rank() if loader._order is None else loader._order.rank
+    for number, work in enumerate(works, 1):
+        parcel: Parcel = work.parcel[0]
+        delivery.key = loader._seed, "batch", epoch, delivery.samples + rank.index
+        batch = loader._finisher.finish(work)
+        loader._account.batches += 1
+        loader._account.samples += parcel.count
+        delivery.samples += parcel.count * rank.count
+        is_last = number == delivery.left
+        delivery.positions.append(
+            LazyPosition(epoch + 1, 0, False)
+            if is_last
+            else LazyPosition(epoch, delivery.samples, True)
+        )
+        yield batch
+
+
 def _work_of(parcel: Parcel) -> LazyWork:
     found = WaitingParts(parcel.batch)
     return LazyWork(found.cells, (parcel, found))
@@ -534,14 +553,14 @@ class _EpochSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch of the next `iter()`."""
-        if loader := self._loader():
+        if (loader := self._loader()) is not None:
             loader.set_epoch(epoch)
 
     @property
     def sampler(self) -> Any:
         """Of a batch sampler."""
         loader, inner = self._loader(), self._own.sampler
-        return _EpochSampler(loader, inner) if loader else inner
+        return inner if loader is None else _EpochSampler(loader, inner)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)

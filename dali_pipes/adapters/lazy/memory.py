@@ -8,6 +8,7 @@ import queue
 import re
 import tarfile
 from array import array
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from functools import lru_cache
 from mmap import mmap
@@ -327,7 +328,22 @@ def _contents_of(thing: Any, most: int) -> Any:
         return thing.detach().clone()
     if isinstance(thing, np.ndarray):
         return thing.copy() if type(thing) is np.ndarray and thing.size <= most else 0
-    return copy.copy(thing) if len(thing) <= most else len(thing)
+    return _entries_of(thing) if len(thing) <= most else len(thing)
+
+
+def _entries_of(thing: Any) -> Any:
+    """What is in a container or a buffer. Of a class of the program's own nothing is called: its
+    methods may change it, as those of a cache do.
+    """
+    if isinstance(thing, OrderedDict):
+        return {key: dict.__getitem__(thing, key) for key in OrderedDict.__iter__(thing)}
+    if isinstance(thing, dict):
+        return dict.copy(thing)
+    if isinstance(thing, deque):
+        return list(deque.__iter__(thing))
+    if isinstance(thing, (list, set)):
+        return (list if isinstance(thing, list) else set).copy(thing)  # type: ignore[arg-type]
+    return copy.copy(thing)
 
 
 def _set_contents(thing: Any, before: Any, most: int) -> bool:

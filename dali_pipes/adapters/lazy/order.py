@@ -152,7 +152,7 @@ class SampleOrder:
             if self.inner is None or self.has_part:
                 return None if self.delivered else len(self._own)
             return self._count(self.delivered)
-        except TypeError:  # it has no length
+        except Exception:  # it has no length, or none before it has begun
             return None
 
     def _count(self, delivered: int) -> int:

@@ -224,10 +224,10 @@ class LazyProgram(Dataset[Any]):
     def __getitem__(self, ask: Ask) -> Any:
         return self._make(ask)[0]
 
-    def __getitems__(self, ask: Ask) -> list[Any]:
+    def __getitems__(self, ask: Ask) -> Any:
         return self._make(ask)
 
-    def _make(self, ask: Ask) -> list[Any]:
+    def _make(self, ask: Ask) -> Any:
         """These samples, whose pictures wait; if that fails, their pictures do not."""
         self.find_again()
         self.begin()
@@ -239,7 +239,7 @@ class LazyProgram(Dataset[Any]):
         self._before = before = self.before()
         made, error = self.attempt(partial(self._samples_waiting, ask))
         if error is None:
-            return list(made)
+            return made
 
         # all samples of the batch: to keep the state before each of them would cost 55 µs
         self.set_back(before, "dataset", error=error)
@@ -248,12 +248,12 @@ class LazyProgram(Dataset[Any]):
         self.give_up(f"sample {short(ask.indices)}", error)
         return made
 
-    def _samples_waiting(self, ask: Ask) -> list[Any]:
+    def _samples_waiting(self, ask: Ask) -> Any:
         if self.checks.is_new:
             self.checks.compare(partial(self._small_batch, ask))
         return self._samples(ask, lambda make, _: self.checks.call(make))
 
-    def _samples(self, ask: Ask, call: Call) -> list[Any]:
+    def _samples(self, ask: Ask, call: Call) -> Any:
         """The samples, each with numbers that are seeded by its place.
 
         Args:
@@ -261,7 +261,7 @@ class LazyProgram(Dataset[Any]):
         """
         if together := self._together:
             self.seed_for("sample", ask.epoch, ask.first)
-            return list(call(partial(together, ask.indices), ask.indices))
+            return call(partial(together, ask.indices), ask.indices)  # it may be a batch already
         made = []
         for place, index in zip(ask.places, ask.indices, strict=True):
             self.seed_for("sample", ask.epoch, place)
@@ -280,7 +280,7 @@ class LazyProgram(Dataset[Any]):
     def makes_together(self) -> bool:
         return self._together is not None
 
-    def _true_samples(self, ask: Ask) -> list[Any]:
+    def _true_samples(self, ask: Ask) -> Any:
         """The samples with true pictures. One that cannot be made raises the program's own error,
         or another one of its batch takes its place.
         """
@@ -540,7 +540,7 @@ class LazyProgram(Dataset[Any]):
         told.said += self.checks.said
         self.checks.said = []
         ask, before, self._ask, self._before = self._ask, self._before, None, None
-        count = len(samples) if self.is_batched else 1
+        count = len(samples if ask is None else ask.indices) if self.is_batched else 1
         return Parcel(batch, count, ask, told, key=self.key_of_collate, before=before)
 
     def _packed(self, parcel: Parcel) -> Any:

@@ -198,7 +198,12 @@ _OWN_PACKAGES: set[str] = set()
 def _note_own_package(root: Any) -> None:
     """Notes the package of a data set or collate function, which may be installed."""
     while type(root).__module__.startswith("torch.utils.data."):  # a part of another one
-        inner = getattr(root, "dataset", None) or next(iter(getattr(root, "datasets", ())), None)
+        parts = getattr(root, "datasets", ())
+        if isinstance(parts, dict):
+            parts = list(parts.values())
+        inner = getattr(root, "dataset", None)
+        if inner is None and isinstance(parts, (list, tuple)) and parts:
+            inner = parts[0]
         if inner is None:
             return
         root = inner

@@ -1,6 +1,7 @@
 """The state of a lazy loader: where its next batch is, and what must not change before a resume."""
 
 import operator
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,14 +25,14 @@ def make_state(
         batch_size: samples of a batch of one rank; None: it is not known.
         facts: what decides the order, as of `facts_of`.
         count: what the program's own sampler counts, as of `SampleOrder.count_at`.
-
-    Raises:
-        ConfigError: without a seed nothing can go on in the middle of an epoch.
     """
     if samples and seed is None:
-        raise ConfigError(
-            f"this loader is in the middle of epoch {epoch}, where its program's random numbers "
-            "cannot be found again; give from_torch a seed=, or take the state between two epochs"
+        # Lightning takes one with each checkpoint, which nobody may ever load
+        warnings.warn(
+            f"the state of a loader in the middle of epoch {epoch} cannot be loaded, since its "
+            "program's random numbers cannot be found again; give from_torch a seed=, or take the "
+            "state between two epochs",
+            stacklevel=3,
         )
     fingerprint = facts | {"seed": seed, "batch_size": batch_size}
     state = {"epoch": epoch, "samples": samples, "fingerprint": fingerprint}
@@ -79,7 +80,13 @@ def read_state(
             f"not the state of a lazy loader ({type(error).__name__}: {error}); pass on what "
             "state_dict() gave"
         ) from None
-    if not 0 <= epoch <= LARGEST_EPOCH or samples < 0 or (samples and then.get("seed") is None):
+    if samples and then.get("seed", 0) is None:
+        raise ConfigError(
+            f"this state is of a loader without a seed, in the middle of epoch {epoch}, where its "
+            "program's random numbers cannot be found again; load one that was taken between two "
+            "epochs, and give from_torch a seed= for the next run"
+        )
+    if not 0 <= epoch <= LARGEST_EPOCH or samples < 0 or (samples and "seed" not in then):
         raise ConfigError(
             f"epoch {epoch} with {samples} samples delivered is no state of a lazy loader; pass on "
             "what state_dict() gave"

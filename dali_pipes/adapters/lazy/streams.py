@@ -32,7 +32,7 @@ class Stream(IterableDataset[Any]):
 
     def begin(self, inner: DataLoader[Any], epoch: int) -> None:
         """In the training process, before an epoch."""
-        if epoch != self._next:
+        if epoch != self._next and self.program.seed is not None:
             inner._iterator = None  # workers that stay would count on from another one
         self.epoch, self._next = epoch, epoch + 1
 

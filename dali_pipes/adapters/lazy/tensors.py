@@ -258,7 +258,17 @@ def dispatch(func: Any, types: Any, args: Any = (), options: Any = None) -> Any:
         noted = _note(func, args, options)
         if noted is not None:
             return noted
+    if func.overloadpacket.__name__ in LIKE and args and (lazy := lazy_of(args[0])):
+        like = torch.empty_strided(lazy.shape, lazy.form.strides, dtype=lazy.dtype)
+        return func(like, *args[1:], **options)
     return _do(func, args, options)
+
+
+# operators that ask for the form of a tensor alone
+LIKE = {
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
+    *("randint_like", "new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"),
+}
 
 
 def _do(func: Any, args: Any, options: Any) -> Any:

@@ -42,7 +42,8 @@ def _tests_types(code: CodeType) -> bool:
     """Whether it compares types by `is`, or asks for subclasses."""
     steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
     compares = any(
-        step.opname == "IS_OP" and not (before.opname == "LOAD_CONST" and before.argval is None)
+        # a constant, such as None or True, is no class
+        step.opname == "IS_OP" and before.opname != "LOAD_CONST"
         for before, step in pairwise(steps)
     )
     names = {"type", "__class__"} & {*code.co_names}

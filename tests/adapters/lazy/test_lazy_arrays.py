@@ -103,6 +103,8 @@ FUNCTIONS = [
     lambda x, draw: np.squeeze(x, draw.choice([None, 0])),
     lambda x, draw: np.atleast_3d(x) if draw.random() < 0.7 else np.atleast_3d(x, x)[1],
     lambda x, draw: x + len(np.shape(x)) + np.ndim(x) + np.size(x, draw.choice([None, 0])),
+    lambda x, draw: x + draw.choice([np.zeros_like, np.ones_like])(x[..., 0])[..., None],
+    lambda x, draw: np.full_like(x, 3, dtype=np.float32),
     lambda x, draw: x.T,
     lambda x, draw: np.flip(x, axis=draw.randrange(x.ndim)),
     lambda x, draw: np.fliplr(x),
@@ -168,6 +170,12 @@ def in_place():
     return a, b
 
 
+def of_the_same_form():
+    a = array()
+    zeros, sevens = np.zeros_like(a[..., 0]), np.full_like(a, 7, dtype=float)
+    return (a * (sevens.sum() + zeros.sum() + np.empty_like(a).size),)
+
+
 def set_parts():
     a = array()
     b = a[1:].transpose(2, 0, 1)
@@ -208,6 +216,7 @@ NOTED = {
     "to tensors": lambda: (F.to_tensor(array()), F2.to_image(array())),
     "in place": in_place,
     "parts are set": set_parts,
+    "of the same form": of_the_same_form,
     "batches": lambda: (default_collate([array(0), array(1)]),),
     "pictures": lambda: (F.pil_to_tensor(Image.fromarray(array()).resize((4, 4))),),
 }

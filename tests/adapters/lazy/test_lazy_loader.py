@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import OrderedDict, deque
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,8 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     RandomSampler,
+    Sampler,
+    Subset,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
@@ -41,6 +44,7 @@ from torchvision.transforms.functional import to_pil_image, to_tensor
 
 import dali_pipes as dp
 from dali_pipes.adapters.lazy.convert import from_torch
+from dali_pipes.adapters.lazy.found import moved
 from dali_pipes.adapters.lazy.loader import LazyLoader
 
 
@@ -207,9 +211,135 @@ def wait_for_end(before):
     assert not children() - before
 
 
+class WholeBatches(Pictures):
+    """Makes batches by itself, which the collate function passes on."""
+
+    def __getitems__(self, places):
+        made = [self[at] for at in places]
+        return {
+            "picture": torch.stack([each[0] for each in made]),
+            "at": [each[1] for each in made],
+        }
+
+
+class Cache(OrderedDict):
+    """Of what was used last."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.most = most
+
+    def __getitem__(self, key):
+        self.move_to_end(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        while len(self) > self.most:
+            self.popitem(last=False)
+
+
+class Ring(deque):
+    def __init__(self, most):
+        super().__init__(maxlen=most)
+
+
+class WithCaches(Pictures):
+    def __init__(self, files):
+        super().__init__(files)
+        self.cache, self.last = Cache(3), Ring(5)
+
+    def __getitem__(self, at):
+        self.cache[at] = self.files[at]
+        self.last.append(at)
+        first = next(iter(self.cache))
+        return *super().__getitem__(at), len(self.cache[first]), first, sum(self.last)
+
+
+class LateBuckets(Sampler):
+    """Knows how many batches there are when it has made them."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        self.batches = [[at, at + 1] for at in range(0, self.count - 1, 2)]
+        return iter(self.batches)
+
+    def __len__(self):
+        return len(self.batches)
+
+
+class Named(dict):
+    __getattr__ = dict.__getitem__
+
+
+class WithNames(Pictures):
+    def __getitem__(self, at):
+        picture, at, *_ = super().__getitem__(at)
+        mask, noise = torch.zeros_like(picture[0]), torch.randn_like(picture)
+        mask[2:4] = at
+        return Named(picture=picture, mask=mask, noise=noise, at=at)
+
+
+PEOPLES = {
+    "whole batches": lambda files: partial(
+        loader_of, WholeBatches(files), collate_fn=lambda batch: batch
+    ),
+    "caches": lambda files: partial(loader_of, WithCaches(files), shuffle=True),
+    "late buckets": lambda files: partial(
+        DataLoader, Pictures(files), batch_sampler=LateBuckets(len(files))
+    ),
+    "names for keys": lambda files: partial(loader_of, WithNames(files), shuffle=True),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", PEOPLES)
+def test_batches_of_what_people_write(files, name, workers):
+    def make():
+        return PEOPLES[name](files)(num_workers=workers)
+
+    loader = assert_same_as_ever(make, epochs=2, check=True)
+    assert loader.waited == 2 * len(files)
+
+
+class MovesItself:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def to(self, device):
+        self.tensor = self.tensor.to(device)
+
+
+def test_whatever_a_batch_is_it_is_moved():
+    device = torch.device("meta")
+    assert moved(Named(picture=torch.zeros(2)), device)["picture"].device == device
+    batch = MovesItself(torch.zeros(2))
+    assert moved(batch, device) is batch and batch.tensor.device == device
+
+
+@pytest.mark.parametrize("images", [torch.rand(8, 3, 4, 4), np.ones((8, 3, 4, 4), np.float32)])
+def test_a_part_of_a_tensor_is_a_data_set(images):
+    own = loader_of(Subset(images, range(2, 8)))
+    with from_torch(own, CPU) as loader:
+        assert_equal(list(loader), list(own))
+
+
 @pytest.mark.parametrize("how", ["close", "drop the loader", "leave the loop", "error"])
 @pytest.mark.parametrize("config", [None, CPU], ids=["as noted", "dali"])
 def test_workers_end_with_it(files, how, config):
+    """At once, and not when Python next looks for what refers to itself."""
+    before = children()
+    gc.disable()
+    try:
+        end_workers(files, how, config)
+        wait_for_end(before)
+    finally:
+        gc.enable()
+
+
+def end_workers(files, how, config):
     before = children()
     loader = LazyLoader(loader_of(Pictures(files), num_workers=2), config)
     batches = iter(loader)
@@ -228,8 +358,6 @@ def test_workers_end_with_it(files, how, config):
             for _ in batches:
                 raise KeyboardInterrupt
         del batches
-    gc.collect()
-    wait_for_end(before)
 
 
 def test_persistent_workers_stay_until_it_is_closed(files):

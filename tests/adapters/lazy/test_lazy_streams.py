@@ -310,6 +310,20 @@ def test_data_pipes(files, workers):
             assert loader.waited
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_engines_set_the_epoch_of_a_stream_that_has_no_length(files, workers):
+    """As Lightning does with each loader whose sampler has a `set_epoch`."""
+
+    class Endless(IterableDataset):
+        def __iter__(self):
+            return iter(Stream(files))
+
+    with LazyLoader(loader_of(Endless(), num_workers=workers)) as loader:
+        for epoch in range(2):
+            loader.sampler.set_epoch(epoch)
+            assert loader.epoch == epoch and len(list(loader)) >= 5
+
+
 def test_its_length_is_the_data_sets(files):
     class Sized(Stream):
         def __len__(self):

@@ -20,6 +20,7 @@ _LEAST_SHARE = 1 / 16  # of what was read, that a kind needs for a backend of it
 _LEAST_SENT = 3 / 4
 # pictures of a worker, those at which the program looks among them; how many must be sent
 _ENOUGH, _LEAST_WORTH = 64, 1 / 4
+_MOST_KINDS = 200
 _READ_AGAIN = 16  # of so many pictures one is read, if the last one with such notes had a place
 
 
@@ -98,5 +99,7 @@ class NotePlaces:
             # albumentations' Transpose after a crop and resize: 1.4 times the CPU time
             raise NoPlace("OpenCV changes a whole image in less time than a backend does")
         self._kinds[kind] += 1
+        if len(self._kinds) > _MOST_KINDS:  # such as where each picture has a number of its own
+            self._kinds = Counter(dict(self._kinds.most_common(_MOST_KINDS // 2)))
         if self._read > _FIRST and self._kinds[kind] < self._read * _LEAST_SHARE:
             raise NoPlace("too few pictures are like it")
