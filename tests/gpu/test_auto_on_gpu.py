@@ -4,11 +4,11 @@ import gc
 import threading
 from functools import partial
 
-import psutil
 import pytest
 import torch
 from lazy_programs import Pictures, batches_of, make_pictures
 from lazy_programs import loader_of as loader_of_torch
+from left_processes import children, wait_for_end
 from switches import decide, switch_every
 
 import dali_pipes as dp
@@ -62,7 +62,7 @@ def test_what_lost_gives_all_back(manifest, monkeypatch, winner):
     names = [choice.name for choice in list_choices(2, DEVICE)]
     release_unused()
     gc.collect()
-    before = set(psutil.Process().children())
+    before = children()
     threads, free = threading.active_count(), torch.cuda.mem_get_info()[0]
     with loader_of(manifest) as loader:
         switch_every(monkeypatch, 3)
@@ -76,7 +76,7 @@ def test_what_lost_gives_all_back(manifest, monkeypatch, winner):
             # but for batches that PyTorch still holds
             assert torch.cuda.mem_get_info()[0] >= free - torch.cuda.memory_reserved()
     assert threading.active_count() <= threads
-    assert set(psutil.Process().children()) <= before
+    wait_for_end(before)
 
 
 def test_a_program_whose_pictures_are_made_here_and_there(monkeypatch, tmp_path):

@@ -7,10 +7,10 @@ import threading
 from functools import partial
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from lazy_programs import Pictures, batches_of, loader_of, seed_globals
+from left_processes import children, wait_for_end
 from switches import switch_every
 
 import dali_pipes as dp
@@ -70,7 +70,7 @@ def test_a_resume_begins_with_what_was_chosen(files, switched, workers):
 
 def test_what_lost_gives_all_back(files):
     """Its threads, while the program's workers make pictures."""
-    children, threads = set(psutil.Process().children()), set(threading.enumerate())
+    before, threads = children(), set(threading.enumerate())
     make = partial(loader_of, Pictures(files), num_workers=1, persistent_workers=True)
     seed_globals()
     with from_torch(make(), AUTO) as loader:
@@ -86,7 +86,7 @@ def test_what_lost_gives_all_back(files):
         assert "closed" not in loader.explain()
     left = set(threading.enumerate()) - threads
     assert not [each for each in left if each.name.startswith("lazy")]
-    assert set(psutil.Process().children()) <= children
+    wait_for_end(before)
 
 
 def test_it_says_what_it_has_decided(files, caplog, monkeypatch):

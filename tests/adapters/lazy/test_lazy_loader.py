@@ -8,13 +8,11 @@ import pickle
 import random
 import subprocess
 import sys
-import time
 from collections import OrderedDict, deque
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from lazy_programs import (
@@ -27,6 +25,7 @@ from lazy_programs import (
     seed_globals,
     train_steps,
 )
+from left_processes import children, wait_for_end
 from PIL import Image
 from torch.utils.data import (
     BatchSampler,
@@ -198,17 +197,6 @@ def test_one_epoch_at_a_time_is_delivered(files):
         assert len(list(second)) == 5
         with pytest.raises(StopIteration):
             next(second)
-
-
-def children():
-    return {each.pid for each in psutil.Process().children(recursive=True)}
-
-
-def wait_for_end(before):
-    end = time.monotonic() + 20
-    while children() - before and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not children() - before
 
 
 class WholeBatches(Pictures):

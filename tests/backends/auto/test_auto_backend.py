@@ -8,9 +8,9 @@ import os
 import threading
 from functools import partial
 
-import psutil
 import pytest
 import torch
+from left_processes import children, wait_for_end
 from switches import decide, switch_every
 
 import dali_pipes as dp
@@ -122,7 +122,7 @@ def test_what_lost_gives_all_back(manifest, switched, monkeypatch):
     with loader_of(manifest) as loader:  # what libraries begin once
         epochs_of(loader, 1)
     gc.collect()
-    before, threads = set(psutil.Process().children()), threading.active_count()
+    before, threads = children(), threading.active_count()
     open_files = len(os.listdir("/proc/self/fd"))
     with loader_of(manifest) as loader:
         switched(5)
@@ -130,7 +130,7 @@ def test_what_lost_gives_all_back(manifest, switched, monkeypatch):
         assert len(loader._work._backend._parts) == 2
         decide(monkeypatch, 0)
         epochs_of(loader, 2)
-        assert set(psutil.Process().children()) <= before
+        wait_for_end(before)
         assert list(loader._work._backend._parts) == ["dali on the CPU"]
     gc.collect()
     assert threading.active_count() <= threads
