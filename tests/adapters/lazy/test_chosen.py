@@ -77,11 +77,11 @@ def test_what_lost_gives_all_back(files):
         list(loader)
         assert loader._executor._lines
         loader._maker.go_on_with("the program itself")
-        before = loader.waited
+        waited = loader.waited
         loader._maker.chooser.choosing.is_decided = True
         for _ in range(3):
             list(loader)
-        assert loader.waited <= before + 20  # those that were under way
+        assert loader.waited <= waited + 20  # those that were under way
         assert loader._executor._lines is None and not loader._executor._earlier
         assert "closed" not in loader.explain()
     left = set(threading.enumerate()) - threads
