@@ -127,7 +127,7 @@ contract_image_and_newest() {
   if is_due newest; then setup dev-newest; fi
 }
 
-SETS=(--few 6)  # the most sets of a test with many; a release takes every one
+SETS=(--few 4)  # the most sets of a test with many; a release takes every one
 SIMULATED="needs_cuda and not gpu_pixels and not release"
 MEMORY_TESTS="gpu/test_memory_on_gpu\|loader/test_cleanup"  # for grep
 
