@@ -8,8 +8,10 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from adapter_ranks import example, rows, start
+from lazy_programs import Pictures, make_pictures
 from lightning.pytorch.tuner import Tuner
 from ranks import finish, kill_after
+from torch.utils.data import DataLoader, IterableDataset
 
 import dali_pipes as dp
 from dali_pipes.adapters.lightning import DataModule
@@ -311,3 +313,40 @@ def test_a_trainer_that_has_ended_in_mid_epoch_goes_on_there(train, val, tmp_pat
     stopped.fit_loop.epoch_loop.max_steps = STEPS * EPOCHS
     stopped.fit(model, datamodule=data)
     assert [each[1:] for each in model.trained] == [each[1:] for each in by_loader(train)]
+
+
+class Stream(IterableDataset):
+    """Pictures, of which nobody knows how many there are."""
+
+    def __init__(self, pictures):
+        self.pictures = pictures
+
+    def __iter__(self):
+        return (self.pictures[at] for at in range(len(self.pictures)))
+
+
+class Means(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.steps = torch.nn.Linear(3, 5), 0
+
+    def training_step(self, batch, batch_idx):
+        images, labels, *_ = batch
+        self.steps += 1
+        return torch.nn.functional.cross_entropy(self.layer(images.mean((2, 3))), labels % 5)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+@pytest.mark.filterwarnings("ignore:.*state of a loader in the middle")
+@pytest.mark.parametrize("kind", [lambda pictures: pictures, Stream], ids=["files", "a stream"])
+def test_a_users_loader_without_a_seed_is_saved_in_the_middle_of_an_epoch(tmp_path, kind):
+    """Lightning asks for its state with each checkpoint, and chooses its epoch."""
+    data, module = kind(Pictures(make_pictures(tmp_path))), Means()
+    saves = pl.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
+    with dp.from_torch(DataLoader(data, 4), dp.DaliConfig(device="cpu")) as loader:
+        trainer(tmp_path, [saves], enable_checkpointing=True).fit(module, loader)
+        epoch = len(list(loader))
+    assert module.steps == EPOCHS * epoch
+    assert len(list(tmp_path.glob("*.ckpt"))) == module.steps // 2
