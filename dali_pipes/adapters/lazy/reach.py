@@ -195,9 +195,11 @@ def _file_of_code(thing: Any) -> str | None:
 _OWN_PACKAGES: set[str] = set()
 
 
-def _note_own_package(root: Any) -> None:
-    """Notes the package of a data set or collate function, which may be installed."""
-    while type(root).__module__.startswith("torch.utils.data."):  # a part of another one
+def innermost(root: Any) -> Any:
+    """The data set of a program that PyTorch's own are made of, such as `Subset`; of several the
+    first.
+    """
+    while type(root).__module__.startswith("torch.utils.data."):
         parts = getattr(root, "datasets", ())
         if isinstance(parts, dict):
             parts = list(parts.values())
@@ -205,8 +207,14 @@ def _note_own_package(root: Any) -> None:
         if inner is None and isinstance(parts, (list, tuple)) and parts:
             inner = parts[0]
         if inner is None:
-            return
+            break
         root = inner
+    return root
+
+
+def _note_own_package(root: Any) -> None:
+    """Notes the package of a data set or collate function, which may be installed."""
+    root = innermost(root)
     kind = root if isinstance(root, (type, FunctionType)) else type(root)
     package = str(kind.__module__).partition(".")[0]
     if package not in _KNOWN and package not in sys.stdlib_module_names:

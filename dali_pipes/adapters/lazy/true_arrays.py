@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from dali_pipes.adapters.lazy.reach import is_of_a_library, reach
+from dali_pipes.adapters.lazy.reach import innermost, is_of_a_library, reach
 
 # errors that code in C raises of what is no true array
 _OF_CODE_IN_C = (TypeError, ValueError, AttributeError, RuntimeError)
@@ -23,10 +23,10 @@ def why_arrays_are_true(**roots: Any) -> str | None:
     """Why no array may wait: a function of the program's that can be reached would do something
     else with what stands for one, and nobody would see it. None: there is no such function.
     """
+    kinds = [each for root in roots.values() for each in type(innermost(root)).__mro__]
+    done = {vars(kind).get("__init__") for kind in kinds}  # such as where a cache may be missing
     for value, _, _, _ in reach(roots):
-        if not isinstance(value, FunctionType):
-            continue
-        if is_of_a_library(value):
+        if not isinstance(value, FunctionType) or value in done or is_of_a_library(value):
             continue
         code = value.__code__
         name = f"{value.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
