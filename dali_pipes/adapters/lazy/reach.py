@@ -104,7 +104,8 @@ def attributes_of(value: Any) -> dict[str, Any]:
     """What an object has, by name, also in slots."""
     kind: Any = type(value)
     slots = {name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)}
-    return getattr(value, "__dict__", {}) | slots
+    own = getattr(value, "__dict__", None)  # an object may answer to any name
+    return own | slots if isinstance(own, dict) else slots
 
 
 @lru_cache

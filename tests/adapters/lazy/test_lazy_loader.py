@@ -262,7 +262,20 @@ class Named(dict):
     __getattr__ = dict.__getitem__
 
 
+class Anything:
+    """Answers to any name, as what wraps a library of C may do."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        return self
+
+
 class WithNames(Pictures):
+    def __init__(self, files):
+        super().__init__(files)
+        self.anything = Anything()
+
     def __getitem__(self, at):
         picture, at, *_ = super().__getitem__(at)
         mask, noise = torch.zeros_like(picture[0]), torch.randn_like(picture)
