@@ -486,6 +486,8 @@ class _LazyEpoch(Iterator[Any]):
             raise
 
         self._go_to(self._delivery.positions.popleft())
+        if isinstance(batch, _Failed):  # the next batch comes all the same, as with a DataLoader
+            raise batch.error
         if loader._maker:
             loader._maker.came()
         for text in loader._account.take_new():
@@ -522,10 +524,14 @@ def _finish(loader: LazyLoader, works: Iterator[LazyWork], delivery: Delivery) -
     for number, work in enumerate(works, 1):
         parcel: Parcel = work.parcel[0]
         delivery.key = loader._seed, "batch", epoch, delivery.samples + rank.index
-        batch = loader._finisher.finish(work)
+        batch, count = _finish_or_fail(loader, work), parcel.count
+        if isinstance(batch, _Failed):
+            if loader._change:  # which knows of no errors
+                raise batch.error
+            count = count or loader.batch_size or 0  # of one that was raised it is not known
         loader._account.batches += 1
-        loader._account.samples += parcel.count
-        delivery.samples += parcel.count * rank.count
+        loader._account.samples += count
+        delivery.samples += count * rank.count
         is_last = number == delivery.left
         delivery.positions.append(
             LazyPosition(epoch + 1, 0, False)
@@ -533,6 +539,21 @@ def _finish(loader: LazyLoader, works: Iterator[LazyWork], delivery: Delivery) -
             else LazyPosition(epoch, delivery.samples, True)
         )
         yield batch
+
+
+class _Failed(NamedTuple):
+    """Comes in the place of a batch."""
+
+    error: Exception
+
+
+def _finish_or_fail(loader: LazyLoader, work: LazyWork) -> Any:
+    if raised := work.parcel[0].raised:
+        return _Failed(raised)
+    try:
+        return loader._finisher.finish(work)
+    except Exception as error:
+        return _Failed(error)
 
 
 def _work_of(parcel: Parcel) -> LazyWork:

@@ -70,6 +70,7 @@ class Parcel:
             those.
         before_collate: the same before the collate function, if it did not run here.
         error: of a picture that could not be made: the training process is to ask once more.
+        raised: what the program raised in the place of a batch.
     """
 
     batch: Any
@@ -81,6 +82,7 @@ class Parcel:
     before: Before | None = None
     before_collate: States | None = None
     error: Exception | None = None
+    raised: Exception | None = None
 
 
 class Packed:
@@ -133,7 +135,12 @@ class Parcels(Iterator[Parcel]):
     def __next__(self) -> Parcel:
         while (iterator := self._iterator) is not None:
             with self._as_program(self._is_here and self._seed is not None):
-                parcel = self._next(iterator)
+                try:
+                    parcel = self._next(iterator)
+                except (StopIteration, ConfigError):
+                    raise
+                except Exception as error:  # after which a DataLoader goes on
+                    return Parcel(None, 0, None, Told(), raised=error)
             if not self._left_to_skip:
                 return parcel
             if parcel.count > self._left_to_skip:

@@ -330,6 +330,40 @@ def test_batches_of_what_people_write(files, name, workers):
     assert loader.waited == 2 * len(files)
 
 
+class WithABadSample(Pictures):
+    def __getitem__(self, at):
+        if at == 6:
+            raise KeyError("no label")
+        return super().__getitem__(at)
+
+
+def delivered(batches):
+    """Indices of batches, and the kinds of errors that came in between."""
+    found = []
+    while True:
+        try:
+            found.append(next(batches)[1].tolist())
+        except StopIteration:
+            return found
+        except Exception as error:
+            found.append(type(error))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["raises", "broken file"])
+def test_after_an_error_the_next_batch_comes(files, tmp_path, workers, kind):
+    data = WithABadSample(files)
+    if kind == "broken file":
+        bad = tmp_path / "bad.jpg"
+        bad.write_bytes(Path(files[6]).read_bytes()[:300])
+        data = Pictures([*files[:6], str(bad), *files[7:]])
+    own = loader_of(data, num_workers=workers)
+    with LazyLoader(own, CPU) as loader:
+        expected, found = delivered(iter(own)), delivered(iter(loader))
+        assert found == expected and len(found) == 5
+        assert loader.epoch == 1
+
+
 class MovesItself:
     def __init__(self, tensor):
         self.tensor = tensor
