@@ -461,9 +461,10 @@ def _of_stand_in(function: Any, a: LazyArray, *args: Any, **options: Any) -> Any
 
 
 def _atleast_3d(*arrays: Any) -> Any:
-    if len(arrays) == 1 and arrays[0].ndim > 2:
-        return arrays[0]
-    return np.atleast_3d(*true_args(arrays))
+    if len(arrays) > 1:
+        return tuple(map(np.atleast_3d, arrays))
+    (array,) = arrays
+    return array if array.ndim > 2 else np.atleast_3d(array.true())
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
