@@ -33,7 +33,7 @@ from dali_pipes.adapters.lazy.explain import Account, explain
 from dali_pipes.adapters.lazy.finishing import BatchFinisher
 from dali_pipes.adapters.lazy.found import WaitingParts
 from dali_pipes.adapters.lazy.order import SampleOrder
-from dali_pipes.adapters.lazy.parcels import Parcel, Parcels
+from dali_pipes.adapters.lazy.parcels import Parcel, Parcels, end_workers
 from dali_pipes.adapters.lazy.patching import patched
 from dali_pipes.adapters.lazy.program import LazyProgram
 from dali_pipes.adapters.lazy.resume import facts_of, make_state, read_state
@@ -351,7 +351,7 @@ class LazyLoader(RefusesAttributes):
 def _close(executor: Executor, inner: DataLoader[Any], process: int) -> None:
     if os.getpid() == process:  # workers and threads are not those of a fork
         executor.close()
-        inner._iterator = None
+        end_workers(inner)
 
 
 def _without_iterator(loader: DataLoader[Any], seed: int | None) -> DataLoader[Any]:

@@ -9,6 +9,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from dali_pipes.adapters.lazy.memory import Kept
 from dali_pipes.adapters.lazy.order import Ask
@@ -83,6 +84,15 @@ class Parcel:
     before_collate: States | None = None
     error: Exception | None = None
     raised: Exception | None = None
+
+
+def end_workers(inner: DataLoader[Any]) -> None:
+    """Ends workers that stay from epoch to epoch, whoever else has their iterator: Lightning keeps
+    what is set on a DataLoader.
+    """
+    iterator, inner._iterator = inner._iterator, None
+    if isinstance(iterator, _MultiProcessingDataLoaderIter):
+        iterator._shutdown_workers()
 
 
 class Packed:

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_work
 from dali_pipes.adapters.lazy.compared import NotTheSame
 from dali_pipes.adapters.lazy.file_errors import file_of
 from dali_pipes.adapters.lazy.found import digest_of
+from dali_pipes.adapters.lazy.parcels import end_workers
 from dali_pipes.adapters.lazy.program import FEW, LazyProgram
 from dali_pipes.adapters.lazy.state import eager
 
@@ -33,7 +34,7 @@ class Stream(IterableDataset[Any]):
     def begin(self, inner: DataLoader[Any], epoch: int) -> None:
         """In the training process, before an epoch."""
         if epoch != self._next and self.program.seed is not None:
-            inner._iterator = None  # workers that stay would count on from another one
+            end_workers(inner)  # those that stay would count on from another one
         self.epoch, self._next = epoch, epoch + 1
 
     def __iter__(self) -> Iterator[Any]:

@@ -420,6 +420,21 @@ def end_workers(files, how, config):
         del batches
 
 
+def test_persistent_workers_end_though_others_have_their_iterator(files, monkeypatch):
+    """Lightning keeps all that is set on a DataLoader."""
+    kept, before = [], children()
+    monkeypatch.setattr(
+        DataLoader,
+        "__setattr__",
+        lambda self, name, value: (kept.append(value), object.__setattr__(self, name, value))[1],
+    )
+    with LazyLoader(loader_of(Pictures(files), num_workers=1, persistent_workers=True)) as loader:
+        list(loader)
+        assert children() - before
+    assert kept
+    wait_for_end(before)
+
+
 def test_persistent_workers_stay_until_it_is_closed(files):
     before = children()
     own = loader_of(Pictures(files), num_workers=2, persistent_workers=True)
