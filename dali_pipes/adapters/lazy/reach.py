@@ -5,7 +5,14 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,8 +111,9 @@ def attributes_of(value: Any) -> dict[str, Any]:
     """What an object has, by name, also in slots."""
     kind: Any = type(value)
     slots = {name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)}
-    own = getattr(value, "__dict__", None)  # an object may answer to any name
-    return own | slots if isinstance(own, dict) else slots
+    own: Any = getattr(value, "__dict__", None)
+    # an object may answer to any name; that of a class is a proxy
+    return own | slots if isinstance(own, (dict, MappingProxyType)) else slots
 
 
 @lru_cache
