@@ -558,7 +558,7 @@ def _finish_or_fail(loader: LazyLoader, work: LazyWork) -> Any:
 
 def _work_of(parcel: Parcel) -> LazyWork:
     found = WaitingParts(parcel.batch)
-    return LazyWork(found.cells, (parcel, found))
+    return LazyWork(found.cells, (parcel, found), parcel.raised)
 
 
 class _EpochSampler:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 from collections import OrderedDict, deque
@@ -45,6 +46,7 @@ import dali_pipes as dp
 from dali_pipes.adapters.lazy.convert import from_torch
 from dali_pipes.adapters.lazy.found import moved
 from dali_pipes.adapters.lazy.loader import LazyLoader
+from dali_pipes.adapters.lazy.parcels import Parcels
 
 
 class DrawingSampler:
@@ -362,6 +364,30 @@ def test_after_an_error_the_next_batch_comes(files, tmp_path, workers, kind):
         expected, found = delivered(iter(own)), delivered(iter(loader))
         assert found == expected and len(found) == 5
         assert loader.epoch == 1
+
+
+class LosesWorkers(Pictures):
+    def __getitem__(self, at):
+        if at == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(at)
+
+
+def test_a_worker_that_is_lost_is_told_before_more_is_asked_for(files, monkeypatch):
+    """A DataLoader waits for seconds before it says so, and again each time that it is asked."""
+    failed, ask = [], Parcels.__next__
+
+    def asked(self):
+        parcel = ask(self)
+        if parcel.raised:
+            failed.append(parcel)
+        return parcel
+
+    monkeypatch.setattr(Parcels, "__next__", asked)
+    with LazyLoader(loader_of(LosesWorkers(files), num_workers=1), CPU, check=False) as loader:
+        with pytest.raises(RuntimeError, match=r"DataLoader worker .*pid"):
+            list(loader)
+        assert len(failed) == 1
 
 
 class MovesItself:

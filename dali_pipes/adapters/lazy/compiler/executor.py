@@ -196,6 +196,9 @@ class Executor:
         """Reads and plans one work more; False: there is none, or enough are read."""
         if self._error or len(self._reading) > self.ahead:
             return False
+        if self._reading and self._reading[-1].error is not None:
+            # it is told first: a DataLoader that has lost a worker takes long each time it is asked
+            return False
         try:
             work = next(self._works, None)
         except Exception as error:
