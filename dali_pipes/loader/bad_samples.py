@@ -22,6 +22,7 @@ from dali_pipes.errors import BadSampleError
 from dali_pipes.loader.bad_files import find_bad_samples
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system.open_files import name_limit
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +72,12 @@ class BadSamples:
 
         Raises:
             BadSampleError: as `record` raises it.
-            Exception: `error` itself, if none is bad and the batch has failed a second time.
+            Exception: `error` itself, if none is bad and the batch has failed a second time, or if
+                no file is to blame.
         """
+        if limit := name_limit(error):
+            error.add_note(f"epoch {epoch}, step {step}: the batch failed; {limit}")
+            raise error
         planned = self.planned_at(epoch, step)
         manifest = self._plan.manifest
         reasons = find_bad_samples(

@@ -52,6 +52,7 @@ from dali_pipes.plan.whole.pad import WholePad
 from dali_pipes.system.cpus import cpus_near, parse_cpus, start_on_cpus
 from dali_pipes.system.memory import Need
 from dali_pipes.system.nvml import WITH_UTILITY
+from dali_pipes.system.open_files import allow_open_files
 from dali_pipes.system.traces import span
 
 _CHECKED_TOGETHER = 2**20  # images whose sizes are looked at at once
@@ -297,7 +298,9 @@ class DaliBackend(Backend):
 
         `options` are further options of DALI's Pipeline.
         """
-        if not self.job.images.whole_files:
+        # DALI opens all files of a batch at once
+        in_flight = (1 + self.config.queue_depth) * self.job.batch_size
+        if not self.job.images.whole_files or not allow_open_files(in_flight):
             self._read_ahead = ReadAhead(self.config.read_threads, READ_AHEAD)
 
         decoders, planned = self._decoders(planned)
