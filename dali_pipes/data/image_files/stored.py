@@ -8,6 +8,7 @@ pixels, ImageMagick's text chunks) is not read: decoders differ on it, so none o
 """
 
 import struct
+from io import BytesIO
 from typing import Any, BinaryIO
 
 from PIL import (
@@ -60,9 +61,47 @@ class StoredTiff(TiffImagePlugin.TiffImageFile):
         """Leaves the pixels as they are."""
 
 
+class StoredPng(PngImagePlugin.PngImageFile):
+    """A PNG whose texts nobody asks for.
+
+    Pillow refuses an image whose texts are longer than its limit, though no pixel depends on them.
+    """
+
+    def __init__(self, file: BinaryIO):
+        try:
+            super().__init__(file)
+        except ValueError as error:
+            if not _is_of_texts(error):
+                raise
+            file.seek(0)
+            super().__init__(_without_texts(file))
+
+    def load_end(self) -> None:
+        """Reads what comes after the pixels, which are decoded."""
+        try:
+            super().load_end()
+        except ValueError as error:
+            if not _is_of_texts(error):
+                raise
+
+
+def _is_of_texts(error: ValueError) -> bool:
+    return "MAX_TEXT_CHUNK" in str(error) or "text chunks" in str(error)
+
+
+def _without_texts(file: BinaryIO) -> BytesIO:
+    """The file without its chunks of text: each is a length, a name, content and a checksum."""
+    kept = [file.read(8)]
+    while len(head := file.read(8)) == 8:
+        content = file.read(int.from_bytes(head[:4], "big") + 4)
+        if head[4:] not in (b"tEXt", b"zTXt", b"iTXt"):
+            kept += [head, content]
+    return BytesIO(b"".join(kept))
+
+
 # the first bytes of a file, three at most; JPEGs are recognized before
 _PLUGINS: dict[bytes, type[ImageFile.ImageFile]] = {
-    b"\x89PN": PngImagePlugin.PngImageFile,
+    b"\x89PN": StoredPng,
     b"RIF": WebPImagePlugin.WebPImageFile,
     b"BM": BmpImagePlugin.BmpImageFile,
     b"II": StoredTiff,
