@@ -112,6 +112,7 @@ EVALUATIONS = {
             dp.EvalTransform,
             size=(96, 180),
             resize=(120, 170),
+            pad_if_needed=True,
             interpolation="bicubic",
             **NORMALIZED,
         ),

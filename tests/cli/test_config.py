@@ -326,6 +326,18 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: dp.TrainTransform(flip=2), "TrainTransform.flip is 2"),
         (lambda: dp.EvalTransform(resize=200), "resize is 200, less than the size of 224"),
         (
+            lambda: dp.EvalTransform(resize=(32, 32), size=64),
+            r"resize is \(32, 32\), less than the size of 64",
+        ),
+        (
+            lambda: dp.EvalTransform(resize=(64, 32), size=(64, 48)),
+            r"resize is \(64, 32\), less than the size of \(64, 48\)",
+        ),
+        (
+            lambda: dp.CenterCropTransform(resize=32, size=64),
+            "resize is 32, less than the size of 64.*pad_if_needed",
+        ),
+        (
             lambda: BenchmarkConfig(loaders={"torch": 1}, arms=["torch", "dalli"]),
             "an arm is 'dalli'; choose one of torch",
         ),

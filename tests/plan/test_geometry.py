@@ -117,7 +117,7 @@ shapes = st.tuples(st.integers(1, 600), st.integers(1, 600))
 @given(sides, sides, shapes, resizes)
 def test_evaluation_rounds_as_torchvision_does(height, width, shape, resize):
     """Also where the crop is larger than the image, whose missing rows and columns are black."""
-    transform = CenterCropTransform(size=shape, resize=resize, flip=0)
+    transform = CenterCropTransform(size=shape, resize=resize, flip=0, pad_if_needed=True)
     geometry = transform.geometry(np.array([[height, width]]), Draws(0, 0, np.arange(1))).take(0)
     from torchvision.transforms.v2.functional import _geometry
 

@@ -21,6 +21,7 @@ from dali_pipes.plan.transforms import (
     Transform,
 )
 from dali_pipes.plan.transforms.base import shape_of
+from dali_pipes.plan.transforms.center_crop import is_too_small
 
 Size = int | tuple[int, int]  # the side of a square, or height and width
 
@@ -217,10 +218,12 @@ class TransformReading:
                 return TrainTransform(**common, **random)
             if self.crop == "random":
                 return RandomCropTransform(**common, **random, resize=self.resize)
+            # torchvision pads where the crop is larger
+            pads = is_too_small(self.resize, shape_of(common["size"]))
+            common |= {"resize": self.resize, "pad_if_needed": pads}
             if self.flips or self.augment or self.before:
-                return CenterCropTransform(**common, **random, resize=self.resize)
-            too_large = isinstance(self.resize, int) and self.resize < min(shape_of(common["size"]))
-            return EvalTransform(**common, resize=self.resize, pad_if_needed=too_large)
+                return CenterCropTransform(**common, **random)
+            return EvalTransform(**common)
         # our transform may refuse an option that torchvision takes
         except OptionError as error:
             raise NotConvertibleError("the transform", str(error), "change that in it") from None

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.checks import check_if_given, check_pixels
-from dali_pipes.errors import OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.geometry import Geometry, center_crop
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import Transform
+from dali_pipes.plan.transforms.center_crop import refuse_larger_crop
 
 
 @dataclass(kw_only=True, slots=True)
@@ -34,14 +34,8 @@ class EvalTransform(Transform):
 
     def __post_init__(self) -> None:
         Transform.__post_init__(self)
-        too_large = isinstance(self.resize, int) and self.resize < min(self.shape)
-        if too_large and not self.pad_if_needed:
-            raise OptionError(
-                type(self),
-                f"resize is {self.resize}, less than the size of {self.size}, so there is "
-                "nothing to crop; "
-                "set resize to the size or more, or pad_if_needed",
-            )
+        if not self.pad_if_needed:
+            refuse_larger_crop(self, self.resize, self.shape)
 
     training: ClassVar[bool] = False
 
