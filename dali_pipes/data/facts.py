@@ -40,6 +40,8 @@ class ManifestFacts:
         folders: those that were scanned, by their path, in the form of sources/rows/earlier.py.
         omissions: what is left out besides rows with a problem and besides what `folders` leave
             out.
+        doubts: what is used and most likely means something else than it is read as, as
+            `doubts.find_doubts` finds it; None: it has not looked yet.
         reading: the options that the rows depend on and that are not the defaults, in JSON's types.
         parent_omissions, parent_bad_images: what is left out of the images from which `filter` or
             `split` chose these; how many of them cannot be used, and how many there are.
@@ -52,6 +54,7 @@ class ManifestFacts:
         boxes_upright: whether boxes and keypoints were given for upright pictures.
         category_ids: the id of each class in its COCO file, or None for a class that is not in it;
             None: not known.
+        turned_by_source: whether the source's own library turns images by their EXIF tag.
         has_wide: whether an image may have 16 bits a channel (image_files/wide.py).
     """
 
@@ -59,6 +62,7 @@ class ManifestFacts:
     description: dict[str, Any] | None = None
     folders: FolderRecords = field(default_factory=dict)
     omissions: list[Omission] = field(default_factory=list)
+    doubts: list[Omission] | None = None
     reading: dict[str, Any] = field(default_factory=dict)
     parent_omissions: list[Omission] = field(default_factory=list)
     parent_bad_images: tuple[int, int] | None = None
@@ -69,6 +73,7 @@ class ManifestFacts:
     masks_upright: bool = False
     boxes_upright: bool = False
     category_ids: list[Any] | None = None
+    turned_by_source: bool = False
     has_wide: bool = False
 
     @classmethod
@@ -87,6 +92,8 @@ class ManifestFacts:
             description=known.get("description"),
             folders=known.get("folders", {}),
             omissions=known.get("omissions", []),
+            # a file that was looked at is not looked at again: it may have a hundred million rows
+            doubts=read_omissions(known["doubts"]) if "doubts" in known else None,
             reading=reading if isinstance(reading, dict) else {},
             parent_omissions=read_omissions(known.get("of_whole")),
             parent_bad_images=_read_counts(known.get("bad_of_whole")),
@@ -97,6 +104,7 @@ class ManifestFacts:
             masks_upright=bool(known.get("masks_upright")),
             boxes_upright=bool(known.get("boxes_upright")),
             category_ids=known.get("category_ids"),
+            turned_by_source=bool(known.get("turned_by_source")),
             has_wide=bool(known.get("has_wide")),
         )
 
@@ -108,6 +116,7 @@ class ManifestFacts:
             "rules": RULES,
             "folders": self.folders,
             "omissions": self.omissions,
+            "doubts": self.doubts,
             "read_as": self.reading,
             "of_whole": self.parent_omissions,
             "bad_of_whole": self.parent_bad_images,
@@ -118,6 +127,7 @@ class ManifestFacts:
             "masks_upright": self.masks_upright,
             "boxes_upright": self.boxes_upright,
             "category_ids": self.category_ids,
+            "turned_by_source": self.turned_by_source,
             "has_wide": self.has_wide,
         }
 
@@ -125,11 +135,12 @@ class ManifestFacts:
 
     def of_part(self) -> Self:
         """What still holds of some of the samples."""
-        # folders count rows, and omissions and reading are about all images: a part has none
+        # folders count rows; omissions, doubts and reading are about all images: a part has none
         return replace(
             self.of_same_samples(),
             folders={},
             omissions=[],
+            doubts=[],
             reading={},
             parent_omissions=[],
             parent_bad_images=None,

@@ -384,14 +384,15 @@ class ImageTable:
 
     @cached_property
     def omissions(self) -> list[Omission]:
-        """What is left out, by kind.
+        """What is left out, by kind, and what is used in doubt.
 
-        That is files that no scan reads, images with a problem, and objects that were dropped. A
-        part of a manifest (`subset`, `filter`, `split`) has only those of its own images.
+        That is files that no scan reads, images with a problem, and objects that were dropped;
+        doubts are of all images together. A part of a manifest (`subset`, `filter`, `split`) has
+        only those of its own images.
         """
         problems = omissions.count_problems(self.problems)
         dropped = omissions.count_problems(self.dropped, "object")
-        return omissions.merge([*self.passed_over, *problems, *dropped])
+        return omissions.merge([*self.passed_over, *problems, *dropped, *(self.facts.doubts or ())])
 
     @cached_property
     def passed_over(self) -> list[Omission]:
@@ -407,6 +408,13 @@ class ImageTable:
     def of_whole(self) -> list[Omission]:
         """What is left out of the images from which `filter` or `split` chose these."""
         return self.facts.parent_omissions
+
+    @property
+    def omissions_in_all(self) -> list[Omission]:
+        """What `strict` looks at: of a part also what is left out of its whole."""
+        if not self.of_whole:
+            return self.omissions
+        return omissions.merge([*self.of_whole, *(self.facts.doubts or ())])
 
     @cached_property
     def bad_of_whole(self) -> tuple[int, int]:
@@ -432,8 +440,8 @@ class ImageTable:
             )
 
     def refuse_omissions(self) -> None:
-        """Raises OmissionError if an image or an object is left out."""
-        omissions.refuse(self.root, len(self), self.of_whole or self.omissions)
+        """Raises OmissionError if an image or an object is left out or in doubt."""
+        omissions.refuse(self.root, len(self), self.omissions_in_all)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -531,6 +539,11 @@ class ImageTable:
     def name(self, sample_id: int) -> str:
         """The name of one sample in messages: its file, or SHARD/MEMBER."""
         return str(self.extent(sample_id))
+
+    def relative_name(self, sample_id: int) -> str:
+        """`name` without the root."""
+        path, member = (self.samples[name].text(sample_id) for name in ("path", "member"))
+        return os.fsdecode(path + b"/" + member if member else path)
 
     def read(self, sample_id: int) -> NDArray[np.uint8]:
         """Reads one sample's encoded bytes; to read many, use a `Reader`, which keeps shards open.

@@ -1,5 +1,5 @@
-"""What a manifest leaves out of its source: files, rows and objects, counted by kind, with the
-first names.
+"""What a manifest leaves out of its source, and what in it most likely means something else than it
+is read as: files, rows and objects, counted by kind, with the first names.
 
 Scans collect pairs of kind and name, `count_by_kind` makes an `Omission` of each kind, and `merge`
 adds up those of several folders. `describe` puts them into one line of the log, and `refuse` raises
@@ -18,7 +18,8 @@ from dali_pipes.errors import OmissionError
 _SHOWN = 3  # names that are kept of a kind
 _MOST_KINDS = 30
 _LONGEST_EXTENSION = 12  # characters; a longer one, or a number, is taken for a part of the name
-_UNITS = ("image", "object", "folder", "file")
+_UNITS = ("image", "object", "folder", "doubt", "file", "note")
+_ALLOWED = ("file", "note")  # by strict, and told without a warning
 # The parts of a problem that differ from file to file: sizes, names and places in a file.
 _VARYING = (
     # what is in brackets, such as a row or the text of an error
@@ -86,17 +87,24 @@ _DOCUMENT_NAMES = (
 
 
 class Omission(NamedTuple):
-    """Files, rows or objects of one kind that a manifest does not use.
+    """Files, rows or objects of one kind that a manifest does not use, or uses in doubt.
 
     Attributes:
         kind: why, in words that hold for all of them, such as "not an image, or its header is
-            broken" or ".gif files".
+            broken" or ".gif files"; of a doubt, what to do about it follows after a semicolon.
         number: how many there are.
         names: the names of the first few, relative to the root.
         unit: what is counted: "image" is an image or may be one; "object" is an annotation of an
             image that is used; "folder" is a folder that others take for a class; "file" is what
-            nobody takes for an image, or an image beside the files that the source names.
+            nobody takes for an image, or an image beside the files that the source names. What is
+            used is counted too: "doubt" is used, and most likely means something else than it is
+            read as; "note" is used as it is meant, by a rule that one should know of.
     """
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether `strict` allows it."""
+        return self.unit in _ALLOWED
 
     kind: str
     number: int
@@ -214,7 +222,9 @@ def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
         "image": f"{used:,} of {images:,} images are used; left out: ",
         "object": "objects, or parts of them, left out of images that are used: ",
         "folder": "",
+        "doubt": "in doubt: ",
         "file": "beside the images: ",
+        "note": "note: ",
     }
 
     parts = [
@@ -241,16 +251,19 @@ def printable(text: str) -> str:
 
 def _describe_one(omission: Omission) -> str:
     names = ", ".join(omission.names) + (", …" if omission.number > len(omission.names) else "")
-    return f"{omission.kind}: {omission.number:,} ({names})"
+    what, semicolon, advice = omission.kind.partition(";")
+    named = f" ({names})" if omission.names else ""
+    return f"{what}: {omission.number:,}{named}{semicolon}{advice}"
 
 
 def refuse(root: Path | str, used: int, omissions: Iterable[Omission]) -> None:
-    """Raises OmissionError if an image or an object is left out."""
+    """Raises OmissionError if an image or an object is left out or in doubt."""
     # files that nobody takes for images, or that the user has not named, may be left out
-    lost = [omission for omission in omissions if omission.unit != "file"]
+    lost = [omission for omission in omissions if not omission.is_allowed]
     if lost:
         instead = (
-            "strict allows nothing to be left out; correct or remove them, or leave out strict"
+            "strict allows nothing to be left out or in doubt; correct or remove them, or leave "
+            "out strict"
         )
         raise OmissionError(f"{describe(root, used, lost)}; {instead}")
 

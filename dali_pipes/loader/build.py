@@ -5,6 +5,8 @@ together. The plan is made and compared with that of the other ranks (ranks.py),
 says which backend carries it out (backends/registry.py).
 """
 
+import logging
+import os
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -16,12 +18,11 @@ from dali_pipes.backends.auto.config import AutoConfig
 from dali_pipes.backends.backend import Backend, Job
 from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.pixels.functions import check_functions
-from dali_pipes.backends.registry import load_backend
+from dali_pipes.backends.registry import estimate_loader_memory, load_backend
 from dali_pipes.checks import LARGEST_SEED, check_choice
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.loader.bad_samples import BadSamples
 from dali_pipes.loader.batch import BatchTransform
-from dali_pipes.loader.classes import refuse_other_classes
 from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fetching import check_room
 from dali_pipes.loader.fingerprint import fingerprint
@@ -29,12 +30,16 @@ from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
+from dali_pipes.loader.train_and_val import check_fit
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, choose_sampling
 from dali_pipes.plan.transforms import Transform
+from dali_pipes.system import memory
 from dali_pipes.system.modes import in_own_modes
+
+log = logging.getLogger(__name__)
 
 
 @check_arguments(
@@ -111,7 +116,8 @@ def build_loader(
 
     manifest.tell_omissions(strict)
     manifest.refuse_bad_images(max_bad_fraction)
-    refuse_other_classes(manifest, transform.training)
+    check_fit(manifest, transform.training)
+    _warn_of_turned(manifest, transform)
 
     plan = Plan(
         manifest,
@@ -129,6 +135,7 @@ def build_loader(
         check_fits(batch_transform, manifest)
 
     backend, config, target = choose_backend(config, device, transform)
+    _check_shared_memory(config, transform, batch_size, manifest, target)
 
     def build_backend(transform: Transform, learned: Any) -> Backend:
         return backend(Job(transform, manifest, batch_size, target, len(plan), learned), config)
@@ -136,6 +143,36 @@ def build_loader(
     compare_ranks(plan, fingerprint(plan, transform, batch_transform))
     bad = BadSamples(plan, transform, on_bad_sample == "substitute", max_bad_fraction)
     return Loader(plan, transform, build_backend, bad, batch_transform)
+
+
+def _check_shared_memory(
+    config: LoaderConfig,
+    transform: Transform,
+    batch_size: int,
+    manifest: Manifest,
+    target: torch.device,
+) -> None:
+    """Raises ConfigError if the batches of workers cannot fit into /dev/shm, which would end them
+    without a word.
+    """
+    needs = estimate_loader_memory(config, transform, batch_size, manifest.some_sizes, target)
+    free = memory.free_shared_memory(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    memory.check_fits([need for need in needs if need.where == "shm"], free)
+
+
+def _warn_of_turned(manifest: Manifest, transform: Transform) -> None:
+    """Warns of images that are taken as stored, and that the source's own library would turn."""
+    if not manifest.images.facts.turned_by_source or transform.exif == "apply":
+        return
+    blocks = manifest.images.samples.blocks()
+    turned = sum(int((manifest.take_orientations(ids) != 1).sum()) for ids in blocks)
+    if turned and not int(os.environ.get("LOCAL_RANK", 0)):
+        log.warning(
+            "%s: datasets turns images by their EXIF tag, and this transform takes them as they "
+            "are stored: %s; set exif='apply' in the transform to turn them",
+            manifest.root,
+            f"{turned:,}",
+        )
 
 
 def choose_backend(

@@ -77,12 +77,17 @@ def free_memory(ranks: int = 1) -> dict[str, int]:
     """Free bytes for each of `ranks` processes that share this machine: of the host, of /dev/shm,
     and of the current GPU, which a process has for itself.
     """
-    free = {"host": memory_left() // ranks}
-    with contextlib.suppress(OSError):
-        free["shm"] = shutil.disk_usage(SHM).free // ranks
+    free = {"host": memory_left() // ranks} | free_shared_memory(ranks)
     if torch.cuda.is_available():
         free["gpu"] = torch.cuda.mem_get_info()[0]
     return free
+
+
+def free_shared_memory(ranks: int = 1) -> dict[str, int]:
+    """`free_memory` of /dev/shm alone, for which no GPU is asked."""
+    with contextlib.suppress(OSError):
+        return {"shm": shutil.disk_usage(SHM).free // ranks}
+    return {}
 
 
 def memory_left() -> int:

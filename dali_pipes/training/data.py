@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.images import open_images
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.omissions import refuse
 from dali_pipes.data.sets.choosing import choose_parts
 from dali_pipes.data.sets.classes import describe_difference
+from dali_pipes.data.sets.common import find_common
+from dali_pipes.data.sets.places import number_files
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.options import quote
 from dali_pipes.training.config import FROM_DATA, NONE, SPLIT, TrainConfig, split_share
@@ -47,6 +50,12 @@ def open_both(config: TrainConfig) -> tuple[Manifest, Manifest | None]:
             f"{train.root} has {count_outputs(train)} numbers for each image, and {val.root} has "
             f"{count_outputs(val)}; give both the same"
         )
+    # `build_loader` warns of them; here they are refused, or kept for the summary
+    if common := find_common(train.images, val.images):
+        if config.strict:
+            refuse(val.root, len(val), [common])
+        doubts = [*(val.images.facts.doubts or ()), common]
+        val = Manifest.of(val.images.with_facts(doubts=doubts), is_logged=True)
     return train, val
 
 
@@ -116,7 +125,8 @@ def _open(config: TrainConfig, split: str) -> Manifest:
 
 
 def _draw(manifest: Manifest, share: float, seed: int) -> dict[str, NDArray[np.int64]]:
-    return choose_parts({"train": 1 - share, "val": share}, np.arange(len(manifest)), seed)
+    files = number_files(manifest.images)
+    return choose_parts({"train": 1 - share, "val": share}, files, seed)
 
 
 def _split(manifest: Manifest, share: float, seed: int) -> tuple[Manifest, Manifest]:

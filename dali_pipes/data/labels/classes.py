@@ -10,6 +10,11 @@ from dali_pipes.data.labels.stored import MAX_CLASSES
 from dali_pipes.errors import ManifestError
 
 
+def number_names(count: int) -> list[str]:
+    """The names of classes that have none: their numbers."""
+    return [str(number) for number in range(count)]
+
+
 def number_classes(cells: LabelCells) -> tuple[list[str], pa.Array]:
     """Numbers the classes of labels: class names, and int32 class numbers.
 
@@ -29,7 +34,7 @@ def number_classes(cells: LabelCells) -> tuple[list[str], pa.Array]:
             f"labels run from {low} to {high}, as {{value}}",
             instead,
         )
-        return [str(label) for label in range(high + 1)], labels.cast(pa.int32())
+        return number_names(high + 1), labels.cast(pa.int32())
 
     try:
         names = labels.cast(pa.string())
@@ -37,6 +42,8 @@ def number_classes(cells: LabelCells) -> tuple[list[str], pa.Array]:
         why = f"labels of type {labels.type} make no sense"
         raise ManifestError(f"{file}: {why}; give class numbers, names, or fractions") from None
 
+    # a name may be there in two forms
+    names = pc.utf8_normalize(names, form="NFC")
     # sorted as ImageFolder sorts folders, so that a table and folders number alike
     classes = sorted(pc.unique(names).to_pylist())
     _refuse_lookalikes(cells._replace(values=names), classes)

@@ -1,27 +1,41 @@
-"""Checks that a class number means the same class in the training and in the evaluation images of
-one program.
+"""Checks that the training and the evaluation images of one program fit: a class number means the
+same class in both, and no image is in both.
 """
 
+import logging
 import os
 import weakref
 from typing import Any
 
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.omissions import describe
 from dali_pipes.data.sets.classes import describe_difference
+from dali_pipes.data.sets.common import find_common
 from dali_pipes.data.sources.names.splits import split_of
 from dali_pipes.errors import ManifestError
+
+log = logging.getLogger(__name__)
 
 # The images of the training and of the evaluation loaders of this process.
 _trained_on: "weakref.WeakSet[Manifest]" = weakref.WeakSet()
 _evaluated_on: "weakref.WeakSet[Manifest]" = weakref.WeakSet()
 
+# Of which evaluation images it was said that some training images are among them.
+_told: "weakref.WeakKeyDictionary[Manifest, weakref.WeakSet[Manifest]]" = (
+    weakref.WeakKeyDictionary()
+)
 
-def refuse_other_classes(manifest: Manifest, training: bool) -> None:
-    """Raises a ManifestError if images for training and images for evaluation belong to one set,
-    and a class has different numbers in them.
 
-    They belong to one set if both are in one folder, or in folders of two splits beside each other,
-    such as train and val. Images of another set may have other classes.
+def check_fit(manifest: Manifest, training: bool) -> None:
+    """Compares the images of a new loader with those of the others.
+
+    Warns once of images that are in the training and in the evaluation images.
+
+    Raises:
+        ManifestError: images for training and images for evaluation belong to one set, and a class
+            has different numbers in them. They belong to one set if both are in one folder, or in
+            folders of two splits beside each other, such as train and val. Images of another set
+            may have other classes.
     """
     # list(): another thread may build a loader meanwhile, and add to the set
     for other in list(_evaluated_on if training else _trained_on):
@@ -33,7 +47,17 @@ def refuse_other_classes(manifest: Manifest, training: bool) -> None:
                 "same: Manifest.scan(…, classes=train.classes), or "
                 "manifest.with_classes(train.classes)"
             )
+        _tell_common(trained, evaluated)
     (_trained_on if training else _evaluated_on).add(manifest)
+
+
+def _tell_common(trained: Manifest, evaluated: Manifest) -> None:
+    told = _told.setdefault(evaluated, weakref.WeakSet())
+    if trained in told or int(os.environ.get("LOCAL_RANK", 0)):
+        return
+    told.add(trained)
+    if common := find_common(trained.images, evaluated.images):
+        log.warning("%s", describe(evaluated.root, len(evaluated), [common]))
 
 
 def _are_of_one_set(first: Manifest, second: Manifest) -> bool:

@@ -1,0 +1,250 @@
+"""What in a set of images most likely means something else than it is read as: `find_doubts`.
+
+It looks at the images that a reader has read, whatever their source is, so that a table, a folder
+and a file of COCO's form are doubted alike. What only a reader knows, such as how masks were drawn,
+the reader adds itself (`add_doubt`).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.labels.classes import number_names
+from dali_pipes.data.objects import Objects
+from dali_pipes.data.omissions import Omission
+from dali_pipes.data.sets.places import number_files
+
+_NAMED = 3  # names that a doubt has
+_WHOLE = re.compile("0|[1-9][0-9]*")
+_SIGNS, _FEWEST_JOINED = ",;|/+&", 2  # between names
+_ENOUGH = 10  # images a class, of which a class would have one if there were any
+# How far a box or a point reaches out of its image where it was rounded or drawn by hand.
+_PIXELS, _SHARE = 2, 0.02
+_MANY = 0.1  # of the boxes or points; fewer are mistakes of single ones
+_FEWEST = 3
+_LARGER = 1.1  # than its box, is an area that belongs to another box
+
+
+def find_doubts(images: ImageTable, are_named: bool = False) -> list[Omission]:
+    """What is used and most likely means something else than it is read as.
+
+    Args:
+        are_named: whether somebody has said which name has which number.
+    """
+    looks = _LOOKS if are_named else (_numbers, _joined_names, *_LOOKS)
+    return [found for look in looks for found in look(images)]
+
+
+def add_doubt(images: ImageTable, what: str, names: Iterable[str], number: int) -> ImageTable:
+    """The same images, with a doubt that only their reader knows of."""
+    return images.with_facts(omissions=[*images.facts.omissions, doubt(what, names, number)])
+
+
+def doubt(what: str, names: Iterable[str], number: int, unit: str = "doubt") -> Omission:
+    """A doubt, or a note.
+
+    Args:
+        names: of what is in doubt; the first ones are kept.
+        number: how many there are.
+    """
+    return Omission(what, number, list(islice(names, _NAMED)), unit)
+
+
+def _numbers(images: ImageTable) -> Iterator[Omission]:
+    """Class numbers that no image has, and numbers that are sorted as text."""
+    classes = images.classes
+    if images.task == "regression" or not classes:
+        return
+
+    if all(map(_WHOLE.fullmatch, classes)):
+        by_value = sorted(classes, key=int)
+        if classes == sorted(classes) != by_value:
+            place, name = next(
+                (place, name) for place, name in enumerate(classes) if name != by_value[place]
+            )
+            yield doubt(
+                f"classes are numbers in the order of text, so class {place} is {name!r}; "
+                f"classes=[{','.join(by_value[:3])},…] has them by their value",
+                classes,
+                len(classes),
+            )
+
+    if classes != number_names(len(classes)):
+        return
+    counts = np.zeros(len(classes), np.int64)
+    for ids in images.samples.blocks():
+        labels = images.take_labels(ids)
+        counts += np.bincount(labels[labels >= 0], minlength=len(classes))
+    dead = np.flatnonzero(counts == 0)
+    if not dead.size or dead.size == len(classes):
+        return
+
+    if dead.tolist() == [0]:
+        yield doubt(
+            "no label is 0, so class 0 has no image, and weights that were trained on classes from "
+            "0 do not fit; number the classes from 0, or give classes=[…] with the names of all",
+            ["0"],
+            1,
+        )
+        return
+    # of few images not every class need have one
+    is_odd = len(images) >= _ENOUGH * len(classes)
+    yield doubt(
+        "class numbers without an image"
+        + ("; number the classes without gaps, or give classes=[…] with the names of all" * is_odd),
+        map(str, dead.tolist()),
+        len(dead),
+        "doubt" if is_odd else "note",
+    )
+
+
+def _joined_names(images: ImageTable) -> Iterator[Omission]:
+    """Names of classes that are those of others, one after the other, as labels of several classes
+    are that nobody has split.
+    """
+    known = set(images.classes)
+    for sign in _SIGNS:
+        joined = [
+            name
+            for name in images.classes
+            if len(parts := [part.strip() for part in name.split(sign)]) > 1 and known >= set(parts)
+        ]
+        if len(joined) >= _FEWEST_JOINED:
+            yield doubt(
+                f"class names are other names joined by {sign!r}; label_separator={sign!r} splits "
+                "them",
+                joined,
+                len(joined),
+            )
+
+
+def _repeated(images: ImageTable) -> Iterator[Omission]:
+    """Files that are in several rows."""
+    # in a folder each file is once, and so is each member of a shard
+    if images.facts.folders or not images.whole_files:
+        return
+    numbers = number_files(images)
+    ids = np.flatnonzero(np.bincount(numbers)[numbers] > 1)
+    if not ids.size:
+        return
+
+    ids = ids[np.argsort(numbers[ids], kind="stable")]
+    labels = images.take_labels(ids).reshape(len(ids), -1)
+    is_first = np.diff(numbers[ids], prepend=-1) != 0
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(ids)), 0))
+    differ = (labels != labels[first]).any(axis=1)
+
+    files, kept = ids[is_first], np.unique(first[differ])
+    torn = ids[kept]
+    if torn.size:
+        yield doubt(
+            "files that are in rows of different labels, so that a network learns each of them; "
+            "correct them, or write one row with all classes of an image (label_separator)",
+            map(images.relative_name, torn.tolist()),
+            len(torn),
+        )
+    if (alike := np.setdiff1d(files, torn)).size:
+        what = "files that are in several rows, each of which is a sample"
+        yield doubt(what, map(images.relative_name, alike.tolist()), len(alike), "note")
+
+
+def _boxes(images: ImageTable) -> Iterator[Omission]:
+    """Boxes and points that are of another form than they are read as."""
+    if not images.has_target("boxes"):
+        return
+    found = [_Odd(*odd) for odd in _ODD]
+    for ids in images.samples.blocks():
+        objects = images.take_objects(ids)
+        if objects is None or not len(objects.boxes):
+            continue
+        size = images.take_sizes(ids)[objects.images][:, ::-1]
+        for odd in found:
+            odd.add(objects, size, ids[objects.images], images)
+    for odd in found:
+        if odd.number >= max(_FEWEST, _MANY * odd.among):
+            yield doubt(odd.what.format(among=odd.among), odd.names, odd.number)
+
+
+class _Odd:
+    """Counts what is odd of one kind.
+
+    Attributes:
+        number, among: how many are odd, and of how many.
+        names: the first images with odd ones.
+    """
+
+    def __init__(self, what: str, find: "_Find"):
+        self.what, self._find = what, find
+        self.number = self.among = 0
+        self.names: list[str] = []
+
+    def add(
+        self, objects: Objects, size: NDArray[np.int64], ids: NDArray[np.int64], images: ImageTable
+    ) -> None:
+        """Looks at further objects.
+
+        Args:
+            size: (M, 2) width and height of the image of each object.
+            ids: (M,) its sample id.
+        """
+        odd, looked = self._find(objects, size)
+        self.number += int(odd.sum())
+        self.among += int(looked.sum())
+        if odd.any() and len(self.names) < _NAMED:
+            rows = odd if odd.ndim == 1 else odd.any(axis=1)
+            some = np.unique(ids[rows])[: _NAMED - len(self.names)]
+            self.names += [images.relative_name(each) for each in some.tolist()]
+
+
+# (M,) or (M, K) bool: which boxes or points are odd, and which were looked at
+_Found = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+_Find = Callable[[Objects, NDArray[np.int64]], _Found]
+
+
+def _are_out(objects: Objects, size: NDArray[np.int64]) -> _Found:
+    over = np.maximum(-objects.boxes[:, :2], objects.boxes[:, 2:] - size)
+    is_out = (over > np.maximum(_PIXELS, _SHARE * size)).any(axis=1)
+    return is_out, np.ones(len(is_out), bool)
+
+
+def _are_too_large(objects: Objects, size: NDArray[np.int64]) -> _Found:
+    if objects.areas is None:
+        return np.zeros(0, bool), np.zeros(0, bool)
+    sides = objects.boxes[:, 2:] - objects.boxes[:, :2]
+    # an area of a mask is smaller than that of its box
+    is_large = objects.areas > _LARGER * (sides + 1).prod(axis=1)
+    return is_large, np.ones(len(is_large), bool)
+
+
+def _are_points_out(objects: Objects, size: NDArray[np.int64]) -> _Found:
+    if objects.keypoints is None:
+        return np.zeros((0, 0), bool), np.zeros((0, 0), bool)
+    points, is_labelled = objects.keypoints[..., :2], objects.keypoints[..., 2] > 0
+    over = np.maximum(-points, points - (size - 1)[:, None])
+    is_out = (over > np.maximum(_PIXELS, _SHARE * size)[:, None]).any(axis=2)
+    return is_out & is_labelled, is_labelled
+
+
+_ODD: tuple[tuple[str, _Find], ...] = (
+    (
+        "of {among:,} boxes, those that reach out of their images, as x1, y1, x2, y2 do where "
+        "x, y, width, height are read; say how they are written (box_format; in a file of COCO's "
+        "form they are x, y, width, height), or correct them",
+        _are_out,
+    ),
+    (
+        "of {among:,} areas, those that are larger than their boxes; say how boxes are written "
+        "(box_format), or correct the areas",
+        _are_too_large,
+    ),
+    (
+        "of {among:,} keypoints, those outside of their images; write x, y in pixels, and the "
+        "visibility after them",
+        _are_points_out,
+    ),
+)
+_LOOKS: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (_repeated, _boxes)

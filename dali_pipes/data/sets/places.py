@@ -1,0 +1,30 @@
+"""Which samples are the same image: `number_files`."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dali_pipes.data.image_table import ImageTable
+
+
+def number_files(images: ImageTable) -> NDArray[np.int64]:
+    """Numbers the images, (n,): samples of the same file, or of the same part of a shard, have the
+    same number.
+
+    Where no image is there twice, each sample has its id.
+    """
+    numbers = _encode(images.samples.column("path"))
+    if not images.whole_files:
+        # a member is a part of a shard
+        members = _encode(images.samples.column("offset"))
+        pairs = numbers * (members.max(initial=0) + 1) + members
+        numbers = np.unique(pairs, return_inverse=True)[1]
+    if not numbers.size or len(np.unique(numbers)) == len(numbers):
+        return np.arange(len(numbers))
+    return numbers
+
+
+def _encode(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    encoded = pc.dictionary_encode(column).combine_chunks()
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
