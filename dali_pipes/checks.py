@@ -6,6 +6,7 @@ of them return the value as one of Python's own types. Options are declared with
 
 import math
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -26,14 +27,20 @@ def check_choice(option: str, value: object, choices: Sequence[str | None]) -> N
         )
 
 
-def check_names(option: str, value: Any) -> list[str]:
-    """Returns names of classes, each of which is there once, as a list; one text is none."""
+def check_names(option: str, value: Any, of: str = "class names") -> list[str]:
+    """Returns names, each of which is there once, as a list; one text is none.
+
+    Args:
+        of: what they are, for errors.
+    """
     value = to_python(value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
-        raise ConfigError(f"{option} is {describe_value(value)}; it takes a list of class names")
-    if again := [name for name, count in Counter(value).items() if count > 1]:
-        raise ConfigError(f"{option} names {again[0]!r} twice; a label would mean two things")
-    return list(value)
+        raise ConfigError(f"{option} is {describe_value(value)}; it takes a list of {of}")
+    # é may be written as one character or as two
+    names = [unicodedata.normalize("NFC", name) for name in value]
+    if again := [name for name, count in Counter(names).items() if count > 1]:
+        raise ConfigError(f"{option} names {again[0]!r} twice; a name would mean two things")
+    return names
 
 
 def check_int(

@@ -5,7 +5,7 @@ They are the group `data` of a job's options; `images.open_images` makes the man
 
 from dataclasses import dataclass, field
 
-from dali_pipes.checks import check_choice
+from dali_pipes.checks import check_choice, check_names
 from dali_pipes.data.image_files.headers import check_bits
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
@@ -60,7 +60,7 @@ class DataConfig:
     val_images: str | None = None
     train_masks: str | None = None
     val_masks: str | None = None
-    classes: list[str] = field(default_factory=list)
+    classes: list[str] = option(list, check_names)
     missing: str = option("problem", check_choice, MISSING)
     targets: Targets = field(default_factory=Targets)
     path_column: str = option("path", check_column)

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dali_pipes.data.composed import composed
 from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.samples import Samples
 from dali_pipes.data.table.schema import own_columns
@@ -74,7 +75,9 @@ class Rows:
         There may be several in a manifest whose parts were joined with their classes apart.
         """
         if numbers := [
-            number for number, class_name in enumerate(self._classes) if class_name == name
+            number
+            for number, class_name in enumerate(self._classes)
+            if composed(class_name) == composed(str(name))
         ]:
             return numbers
         near = get_close_matches(str(name), self._classes, 3)

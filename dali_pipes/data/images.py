@@ -13,6 +13,7 @@ import numpy as np
 from dali_pipes.data.config import MISSING, DataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.sources.split_column import SeveralSplitsError
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
@@ -74,7 +75,12 @@ def open_images(
             "classes": list(data.classes) or None,
             "with_labels": data.labels,
         }
-        manifest = Manifest.open(source, cache_dir=data.cache_dir, **options)
+        options["cache_dir"] = data.cache_dir
+        try:
+            manifest = Manifest.open(source, **options)
+        except SeveralSplitsError:
+            # raised before an image is read
+            manifest = Manifest.open(source, split=split, **options)
 
     manifest.refuse_bad_images(max_bad_fraction)
 

@@ -25,6 +25,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dali_pipes.checks import LARGEST_SEED, check_choice, describe_value
+from dali_pipes.data.composed import composed
+from dali_pipes.data.doubts import doubt
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.facts import ManifestFacts, Mix
 from dali_pipes.data.forwarding import Value, method
@@ -36,6 +38,7 @@ from dali_pipes.data.omissions import Omission, describe
 from dali_pipes.data.sets import choosing, joining
 from dali_pipes.data.sets.classes import give_classes, renumber
 from dali_pipes.data.sets.columns import drop_columns
+from dali_pipes.data.sets.places import number_files
 from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
@@ -220,13 +223,14 @@ class Manifest:
 
     @check_arguments()
     def tell_omissions(self, strict: bool = False) -> None:
-        """Logs in one line what is left out of how many, once for each manifest.
+        """Logs in one line what is left out of how many and what is in doubt, once for each
+        manifest.
 
         Args:
-            strict: whether an image or an object that is left out is an error.
+            strict: whether an image or an object that is left out or in doubt is an error.
 
         Raises:
-            OmissionError: `strict`, and something is left out.
+            OmissionError: `strict`, and something is left out or in doubt.
         """
         if strict:
             self.images.refuse_omissions()
@@ -238,7 +242,7 @@ class Manifest:
         self._omission_log.is_done = True
         if self.omissions:
             # files that nobody takes for images are no reason for a warning
-            lost = any(omission.unit != "file" for omission in self.omissions)
+            lost = any(not omission.is_allowed for omission in self.omissions)
             text = describe(self.root, len(self), self.omissions)
             log.log(logging.WARNING if lost else logging.INFO, "%s", text)
 
@@ -293,24 +297,65 @@ class Manifest:
 
     @check_arguments(seed=(0, LARGEST_SEED))
     def split(
-        self, fractions: Mapping[str, float], *, by: str | None = None, seed: int = 0
+        self,
+        fractions: Mapping[str, float],
+        *,
+        by: str | None = None,
+        stratify: str | None = None,
+        seed: int = 0,
     ) -> dict[str, Self]:
         """Divides the samples into parts at random; each part keeps the order of the ids.
+
+        Samples of the same file stay in one part.
 
         Args:
             fractions: name and share of each part, such as {"train": 0.9, "val": 0.1}.
             by: a column whose equal values stay in one part, such as a patient; the sizes are then
-                as near to the shares as they can be.
+                as near to the shares as they can be. A part may then lack classes, which is said.
+            stratify: a column, such as "label", of whose every value each part gets its share.
             seed: the same seed gives the same parts, on any machine.
 
         Raises:
-            ConfigError: the fractions are not shares of 1, or there is no such column.
+            ConfigError: the fractions are not shares of 1, there is no such column, or `by` and
+                `stratify` are both given.
         """
-        groups = (
-            np.arange(len(self)) if by is None else choosing.group_numbers(self._rows.column(by))
+        if by is not None and stratify is not None:
+            raise ConfigError("split takes by or stratify, not both; leave out one")
+        if stratify is not None:
+            column = self._rows.column(stratify)
+            if pa.types.is_floating(column.type):
+                raise ConfigError("stratify is a column of fractions; name one with few values")
+            strata = choosing.group_numbers("stratify", column)
+            files = number_files(self.images)
+            chosen = choosing.choose_of_strata(fractions, files, strata, seed)
+        elif by is not None:
+            groups = choosing.group_numbers("by", self._rows.column(by))
+            chosen = choosing.choose_parts(fractions, groups, seed)
+        else:
+            chosen = choosing.choose_parts(fractions, number_files(self.images), seed)
+
+        parts = {name: self._choose(ids) for name, ids in chosen.items()}
+        lacking = choosing.find_lacking(self.images, chosen) if by is not None else {}
+        for name, classes in lacking.items():
+            parts[name] = parts[name]._doubt_classes(classes, str(by))
+        return parts
+
+    def _doubt_classes(self, lacking: list[str], by: str) -> Self:
+        """Says that a part has no image of these classes, since `by` keeps images together."""
+        # a patient may have one disease; but who names the labels wants each part to have them all
+        is_label = by in ("label", "class")
+        what = f"classes that other parts have and this one lacks, since by={by!r} keeps " + (
+            "each class in one part; stratify='label' gives each part its share of every class"
+            if is_label
+            else f"each value of {by} in one part"
         )
-        parts = choosing.choose_parts(fractions, groups, seed)
-        return {name: self._choose(ids) for name, ids in parts.items()}
+        found = doubt(what, lacking, len(lacking), "doubt" if is_label else "note")
+        log.log(
+            logging.WARNING if is_label else logging.INFO,
+            "%s",
+            describe(self.root, len(self), [found]),
+        )
+        return self.of(self.images.with_facts(doubts=[found]), is_logged=True)
 
     def _choose(self, ids: NDArray[np.int64]) -> Self:
         return self._derive(choosing.choose(self.images, ids))
@@ -377,11 +422,12 @@ class Manifest:
         Raises:
             ConfigError: there is no class of a name that is given.
         """
+        names = {composed(name): new for name, new in names.items()}
         for name in names:
             self._rows.class_numbers(name)  # raises for a class that there is not
         # names that are equal now become one class, as those of two sets that are joined
         merged, numbers = joining.join_classes(
-            [[names.get(name, name) for name in self.classes]], False
+            [[names.get(composed(name), name) for name in self.classes]], False
         )
         return self._derive(renumber(self.images, numbers[0], merged))
 

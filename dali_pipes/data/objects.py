@@ -22,14 +22,14 @@ as many as it needs, or a large string; the path of a mask is binary, as the fil
 `Targets` holds the options for reading them, and `Objects` what a manifest returns of the boxes.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, check_if_given
+from dali_pipes.checks import check_choice, check_if_given, check_names
 from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.data.upright import ANNOTATED
@@ -92,7 +92,7 @@ class Targets:
     box_format: str = option("xyxy", check_choice, BOX_FORMATS)
     areas: str | None = None
     keypoints: str | None = None
-    keypoint_names: list[str] = field(default_factory=list)
+    keypoint_names: list[str] = option(list, check_names, "names of keypoints")
     flip_pairs: Any = option(None, check_if_given, check_flip_pairs)
     mask: str | None = None
     mask_values: Any = option(None, check_if_given, check_mask_values)

@@ -16,6 +16,7 @@ from dali_pipes.data.arrow_types import is_list, is_text
 from dali_pipes.errors import ManifestError
 
 _EXACT = 2**24  # float32 has every whole number up to it
+IMAGE_ID = "image_id"  # the column that has the ids of COCO's images
 COLUMN = "column:"  # the prefix that a table's own columns have in a manifest
 
 
@@ -35,7 +36,7 @@ def read_columns(
     arrays = {
         name: column
         for name, column in zip(table.column_names, table.columns, strict=True)
-        if _is_kept_type(column.type)
+        if is_kept_type(column.type)
     }
 
     kept: dict[str, pa.Array] = {}
@@ -92,7 +93,7 @@ def stored_type(name: str, kind: pa.DataType) -> pa.DataType:
             return pa.list_(pa.float32(), kind.list_size)
         return pa.float32() if pa.types.is_floating(kind) else pa.int32()
 
-    if not _is_kept_type(kind):
+    if not is_kept_type(kind):
         raise TypeError(f"{name} is of type {kind}")
     return _column_type(kind)
 
@@ -146,7 +147,8 @@ def _column_type(kind: pa.DataType) -> pa.DataType:
     )
 
 
-def _is_kept_type(kind: pa.DataType) -> bool:
+def is_kept_type(kind: pa.DataType) -> bool:
+    """Whether a manifest keeps a column of this type."""
     item = kind.value_type if is_list(kind) else kind
     return (
         is_text(kind)

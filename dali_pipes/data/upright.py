@@ -5,8 +5,6 @@ A camera that was turned stores the picture as its sensor saw it, with an EXIF t
 turn it. Most programs show the turned, upright picture.
 """
 
-import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,13 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.outlines import rasterize
 
-log = logging.getLogger(__name__)
-
 ANNOTATED = (None, "stored", "upright")
+# the doubt of annotated images that are turned, where no option says how they were annotated
+TURNED = (
+    "annotated images are turned by their EXIF tag, and their annotations are taken for those of "
+    "the images as stored, though most programs show them upright; set annotated to 'upright' or "
+    "'stored', as they were annotated"
+)
 # A stored image becomes upright if orientations 5 to 8 swap x and y, and then these mirror left to
 # right, and top to bottom. The functions below go back: they mirror first, and swap then.
 _ACROSS, _DOWN = (
@@ -33,24 +35,6 @@ def upright_size(height: Any, width: Any, orientation: Any) -> tuple[Any, Any]:
         return (width, height) if orientation >= 5 else (height, width)
     swapped = orientation >= 5
     return np.where(swapped, width, height), np.where(swapped, height, width)
-
-
-def warn_of_turned(source: Path | str, number: int, first: str) -> None:
-    """Warns of annotated images that are turned, if no option says how they were annotated.
-
-    Args:
-        number: how many there are.
-        first: name of the first one.
-    """
-    turned = f"{number:,} annotated images are turned by their EXIF tag, the first is {first}"
-    taken = (
-        "their annotations are taken for those of the images as stored, though most programs "
-        "show them upright"
-    )
-    log.warning(
-        f"{source}: {turned}; {taken}; set annotated to 'upright' or 'stored', as they were "
-        "annotated"
-    )
 
 
 def boxes_to_stored(boxes: Values, height: Values, width: Values, orientation: Values) -> Values:

@@ -17,6 +17,7 @@ FULL = ManifestFacts(
     description={"images": 3},
     folders={"a": (5, 2, 1, [GIFS])},
     omissions=[GIFS],
+    doubts=[Omission("odd; correct it", 3, ["a.jpg"], "doubt")],
     reading={"with_labels": False},
     parent_omissions=[GIFS],
     parent_bad_images=(1, 4),
@@ -27,6 +28,7 @@ FULL = ManifestFacts(
     masks_upright=True,
     boxes_upright=True,
     category_ids=[7, None],
+    turned_by_source=True,
     has_wide=True,
 )
 
@@ -72,9 +74,11 @@ def test_a_part_keeps_what_targets_mean_and_not_what_was_counted():
                 "masks_upright",
                 "boxes_upright",
                 "category_ids",
+                "turned_by_source",
                 "has_wide",
             )
         },
+        doubts=[],
     )
     assert FULL.of_same_samples() == replace(FULL, fingerprint=None, description=None)
 

@@ -107,6 +107,7 @@ def test_boxes_of_upright_pictures_come_back_to_these(coco, tmp_path, name):
     for each in content["annotations"]:
         image, (left, top, *_) = inside[each["image_id"]], each["bbox"]
         each["bbox"] = [left % 20, top % 20, image["width"] / 3, image["height"] / 4]
+        each["area"] = image["width"] / 3 * image["height"] / 4
     (tmp_path / "a.json").write_text(json.dumps(content))
     scanned = dp.Manifest.from_coco(
         tmp_path / "a.json", root=coco.parent, annotated="upright", strict=True, progress=False

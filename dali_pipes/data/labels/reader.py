@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_list, is_text
 from dali_pipes.data.labels.cells import LabelCells, simplify
-from dali_pipes.data.labels.classes import number_classes
+from dali_pipes.data.labels.classes import number_classes, number_names
+from dali_pipes.data.labels.lists import find_places, read_text_lists
 from dali_pipes.data.labels.stored import MAX_CLASSES
 from dali_pipes.data.labels.texts import read_text
+from dali_pipes.data.omissions import Omission
 from dali_pipes.data.problems import HOLE_IN_LABELS, NO_LABEL
 from dali_pipes.data.spelling import argument
 from dali_pipes.data.table_options import PLAIN, TableOptions
@@ -33,28 +35,42 @@ class Labels(NamedTuple):
         values: one for each row, of one of the stored types; without meaning for a row that has no
             label.
         problems: why a row has no label, by its number from 0.
+        notes: by which rule they were read, if that is not plain to see.
     """
 
     classes: list[str]
     values: pa.Array
     problems: dict[int, str]
+    notes: list[Omission]
 
 
-def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions = PLAIN) -> Labels:
+def read_labels(
+    file: Path | str,
+    column: pa.ChunkedArray,
+    options: TableOptions = PLAIN,
+    width: int | None = None,
+) -> Labels:
     """Reads the labels in a table's column; its type decides what they mean.
 
     Integers are class numbers from 0, text is a class name, a list of either is any number of
-    classes; fractions, and lists of them that all have the same length, are numbers to predict.
-    Fractions that are all whole may be either, and `options.task` has to say which. A row whose
-    cell is empty, null, NaN or blank has no label, and neither has one whose class number is -1.
+    classes, and so is a vector of zeros and ones, in which each place is a class; fractions, and
+    lists of them that all have the same length, are numbers to predict. Fractions that are all
+    whole may be either, and `options.task` has to say which. A text of a list is that list. A row
+    whose cell is empty, null, NaN or blank has no label, and neither has one whose class number is
+    -1.
 
     Args:
         file: the table, for error messages, which count rows from 1.
+        width: how many classes there are, which is how long vectors of zeros and ones are; None: it
+            is not known; 0: lists are known to be of class numbers.
 
     Raises:
         ManifestError: a label makes no sense, or no row has one, or all are -1 and 1.
     """
     values = simplify(column.combine_chunks())
+    if is_text(values.type):
+        cells = LabelCells(file, values, np.arange(len(values)))
+        values = read_text_lists(cells, options.task, options.label_separator)
     if options.label_separator is not None and not is_list(values.type):
         values = _split(file, values, options)
     problems = _missing_labels(values, options.task)
@@ -68,10 +84,13 @@ def read_labels(file: Path | str, column: pa.ChunkedArray, options: TableOptions
         rows = np.delete(rows, list(problems))
         _refuse_signs(file, values, options.task)
     known = LabelCells(file, values.take(pa.array(rows)) if problems else values, rows)
-    read = _read_several if is_list(values.type) else _read_single
-    classes, labels = read(known, options.task)
+    notes: list[Omission] = []
+    if is_list(values.type):
+        classes, labels, notes = _read_several(known, options.task, width)
+    else:
+        classes, labels = _read_single(known, options.task)
     return Labels(
-        classes, _place_labels(labels, rows, len(values)) if problems else labels, problems
+        classes, _place_labels(labels, rows, len(values)) if problems else labels, problems, notes
     )
 
 
@@ -178,15 +197,32 @@ def _refuse_whole_fractions(cells: LabelCells) -> None:
         )
 
 
-def _read_several(cells: LabelCells, task: str | None) -> tuple[list[str], pa.Array]:
-    """Reads labels that are lists: any number of classes, or equally many numbers to predict."""
+def _read_several(
+    cells: LabelCells, task: str | None, width: int | None
+) -> tuple[list[str], pa.Array, list[Omission]]:
+    """Reads labels that are lists: any number of classes, or equally many numbers to predict.
+
+    Args:
+        width: as for `read_labels`.
+    """
     lengths = pc.list_value_length(cells.values).to_numpy()
     flat = LabelCells(
         cells.file, simplify(pc.list_flatten(cells.values)), np.repeat(cells.rows, lengths)
     )
     is_fractions = pa.types.is_floating(flat.values.type)
+    if pa.types.is_boolean(flat.values.type):
+        other = "the label {value} has another length than the first, and true and false are said "
+        cells.refuse(lengths != lengths[0], other + "of each class", "write one for each class")
+        width = None
+    ones = None
+    if not is_text(flat.values.type) and task != "regression":
+        ones = find_places(lengths, flat.values, width)
+    if is_fractions and task is None and ones is not None:
+        _refuse_fractional_vectors(cells)
     if task == "regression" or (is_fractions and task is None):
-        return [], _read_vectors(cells, flat, lengths)
+        return [], _read_vectors(cells, flat, lengths), []
+    if ones is not None:
+        return _from_ones(int(lengths[0]), *ones)
 
     if is_fractions:
         flat = _whole_numbers(flat)
@@ -201,12 +237,40 @@ def _read_several(cells: LabelCells, task: str | None) -> tuple[list[str], pa.Ar
         raise ManifestError(
             f"{cells.file}: the label of row {cells.rows[row] + 1} has the class "
             f"{classes[number]} twice; list the numbers or "
-            "names of an image's classes (of a vector of zeros and ones: the places of its ones)"
+            "names of an image's classes"
         )
 
-    return classes, pa.ListArray.from_arrays(
-        pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers
+    lists = pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
+    return classes, lists, []
+
+
+def _refuse_fractional_vectors(cells: LabelCells) -> None:
+    """Raises ManifestError for vectors of 0.0 and 1.0, which may be either."""
+    raise ManifestError(
+        f"{cells.file}: the labels are vectors of zeros and ones that are written as fractions, "
+        f"such as {cells.values[0].as_py()!s:.60} (row {cells.rows[0] + 1}); give ",
+        argument("task", "classification"),
+        " if a 1 says that an image has the class, or ",
+        argument("task", "regression"),
+        " if they are to be predicted",
     )
+
+
+def _from_ones(
+    width: int, counts: NDArray[np.int64], places: NDArray[np.int64]
+) -> tuple[list[str], pa.Array, list[Omission]]:
+    """The classes of vectors of zeros and ones.
+
+    Args:
+        width: their length.
+        counts, places: as `find_places` returns them.
+    """
+    ends = pa.array(np.append(0, counts.cumsum()), pa.int32())
+    lists = pa.ListArray.from_arrays(ends, pa.array(places, pa.int32()))
+    what = f"labels are vectors of {width} zeros and ones, and the places of the ones are classes"
+    if (counts == 1).all():
+        what += "; write the place itself if an image has one class only"
+    return number_names(width), lists, [Omission(what, len(counts), [], "note")]
 
 
 def _whole_numbers(cells: LabelCells) -> LabelCells:

@@ -1,6 +1,6 @@
 """Some of the samples: `subset` takes samples in any order; `choose` takes samples that stand for
-the whole, as filters and splits do; `choose_parts` and `group_numbers` say which samples are in
-which part.
+the whole, as filters and splits do; `choose_parts`, `choose_of_strata` and `group_numbers` say
+which samples are in which part, and `find_lacking` which part has no image of a class.
 """
 
 import math
@@ -53,7 +53,7 @@ def choose(images: ImageTable, ids: NDArray[np.int64]) -> ImageTable:
     What is left out of the whole counts as left out of them too, for `strict` and limits.
     """
     return images.select(ids).with_facts(
-        parent_omissions=images.of_whole or images.omissions,
+        parent_omissions=images.omissions_in_all,
         parent_bad_images=images.bad_of_whole,
     )
 
@@ -73,6 +73,74 @@ def choose_parts(
     Raises:
         ConfigError: the fractions are no shares of 1.
     """
+    fractions = _check_fractions(fractions)
+
+    # order the groups by a hash
+    numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.argsort(_hash(numbers, seed), kind="stable")
+
+    # cut at the ends of groups
+    ends = np.append(0, counts[order].cumsum())
+    wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
+    cuts = pairwise(int(np.abs(ends - end).argmin()) for end in wanted)
+
+    return {
+        name: np.flatnonzero(np.isin(place, order[slice(*cut)]))
+        for name, cut in zip(fractions, cuts, strict=True)
+    }
+
+
+def choose_of_strata(
+    fractions: Mapping[str, float],
+    groups: NDArray[np.int64],
+    strata: NDArray[np.int64],
+    seed: int,
+) -> dict[str, NDArray[np.int64]]:
+    """Chooses the ids of each part of a split, in ascending order, so that each part has its share
+    of every stratum, up to one group.
+
+    Args:
+        fractions: name and share of each part.
+        groups: (n,) the group of each sample; a group is never divided.
+        strata: (n,) the stratum of each sample; that of a group's first sample counts for all.
+
+    Raises:
+        ConfigError: the fractions are no shares of 1.
+    """
+    fractions = _check_fractions(fractions)
+    numbers, first, place = np.unique(groups, return_index=True, return_inverse=True)
+    of = strata[first]
+    order = np.lexsort([_hash(numbers, seed), of])
+    _, begins, counts = np.unique(of[order], return_index=True, return_counts=True)
+    rank = np.arange(len(order)) - np.repeat(begins, counts)
+    # a shift of its own for each stratum, since small ones would all be rounded one way
+    shift = _hash(of[order], seed + 1).astype(np.float64) / 2.0**64
+    share = np.empty(len(order))
+    share[order] = (rank + shift) / np.repeat(counts, counts)
+
+    # a sum of floats may be a little below 1
+    ends = np.cumsum(list(fractions.values())) + 1e-9
+    part = np.searchsorted(ends, share, side="right")[place]
+    return {name: np.flatnonzero(part == number) for number, name in enumerate(fractions)}
+
+
+def find_lacking(
+    images: ImageTable, parts: Mapping[str, NDArray[np.int64]]
+) -> dict[str, list[str]]:
+    """The classes of which a part has no image and another part has some, by the name of the part;
+    nothing unless each image has one class.
+    """
+    if images.task != "classification":
+        return {}
+    had = {name: np.unique(images.take_labels(ids)) for name, ids in parts.items() if len(ids)}
+    every = np.unique(np.concatenate([*had.values(), np.zeros(0, np.int64)]))
+    lacking = {name: np.setdiff1d(every, some).tolist() for name, some in had.items()}
+    return {
+        name: [images.classes[number] for number in some] for name, some in lacking.items() if some
+    }
+
+
+def _check_fractions(fractions: Mapping[str, float]) -> dict[str, float]:
     if not isinstance(fractions, Mapping):
         raise ConfigError(
             f"fractions is {describe_value(fractions)}; it takes names and shares, such as "
@@ -91,36 +159,31 @@ def choose_parts(
         raise ConfigError(
             f"fractions are {dict(fractions)}; each must be positive, and their sum at most 1"
         )
+    return fractions
 
-    # order the groups by a hash, which is the same on any machine and with any NumPy
-    numbers, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+
+def _hash(numbers: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """A number of 64 bits for each number, the same on any machine and with any NumPy."""
     # the products are meant modulo 2**64
     with np.errstate(over="ignore"):
-        # Group and seed have different factors: with one, another seed would only give each group
-        # the key of another group.
-        keys = (numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + np.uint64(seed) * np.uint64(
-            0xD1342543DE82EF95
-        )
-        order = np.argsort(splitmix64(keys), kind="stable")
-
-    # cut at the ends of groups
-    ends = np.append(0, counts[order].cumsum())
-    wanted = np.append(0.0, np.cumsum(list(fractions.values()))) * len(groups)
-    cuts = pairwise(int(np.abs(ends - end).argmin()) for end in wanted)
-
-    return {
-        name: np.flatnonzero(np.isin(place, order[slice(*cut)]))
-        for name, cut in zip(fractions, cuts, strict=True)
-    }
+        # Number and seed have different factors: with one, another seed would only give each number
+        # the key of another one.
+        factor, by_seed = np.uint64(0xD1342543DE82EF95), np.uint64(seed % 2**64)
+        return splitmix64((numbers.astype(np.uint64) + np.uint64(1)) * GOLDEN + by_seed * factor)
 
 
-def group_numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+def group_numbers(option: str, column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Numbers the values of a column, (n,): equal values have the same number.
+
+    Args:
+        option: that names the column.
 
     Raises:
         ConfigError: the column holds lists.
     """
     values = column.combine_chunks()
     if pa.types.is_nested(values.type):
-        raise ConfigError("by is a column of lists; name one with a single value for each image")
+        raise ConfigError(
+            f"{option} is a column of lists; name one with a single value for each image"
+        )
     return pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)

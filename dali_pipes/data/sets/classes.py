@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.checks import check_names
+from dali_pipes.data.composed import composed
+from dali_pipes.data.doubts import find_doubts
 from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.table.changes import renumber_classes
 from dali_pipes.errors import ManifestError
 
@@ -49,7 +52,7 @@ def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
     """
     # names that are there twice are right only where sets were joined with their classes apart
     if not isinstance(classes, str) and list(classes) == images.classes:
-        return images
+        return _without_doubts_of_names(images)
     names = check_names("classes", classes)
     if images.task == "regression":
         raise ManifestError(
@@ -81,7 +84,15 @@ def renumber(images: ImageTable, numbers: NDArray[np.int64], classes: list[str])
         changed = replace(images, classes=classes, facts=images.facts.of_same_samples())
     else:
         changed = images.map_tables(partial(renumber_classes, numbers=numbers), classes)
-    return changed.with_facts(**facts)
+    changed = changed.with_facts(**facts)
+    return _without_doubts_of_names(changed)
+
+
+def _without_doubts_of_names(images: ImageTable) -> ImageTable:
+    """The same images, whose classes somebody has named."""
+    if not images.facts.doubts:
+        return images
+    return images.with_facts(doubts=find_doubts(images, are_named=True))
 
 
 def match_classes(
@@ -99,7 +110,8 @@ def match_classes(
         ManifestError: an image has a class that is none of the given ones.
     """
     # numbers instead of names: the user's list names them in their order, unless it has numbers too
-    are_numbers = names == [str(number) for number in range(len(names))]
+    names = list(map(composed, names))
+    are_numbers = names == number_names(len(names))
     some = set(names) & set(new_names)
     if are_numbers and len(some) < len(names) and not (some and all(map(str.isdecimal, new_names))):
         if used.max(initial=-1) >= len(new_names):

@@ -2,14 +2,32 @@
 
 from collections.abc import Sequence
 
+from dali_pipes.checks import check_names
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.own_columns import COLUMN
+from dali_pipes.data.table.schema import further_columns
+from dali_pipes.errors import ConfigError
+from dali_pipes.options import propose_name
 
 
 def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
-    """The same samples without some columns of their table, or the targets "text" and "mask"."""
+    """The same samples without some columns of their table, or the targets "text" and "mask".
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    names = check_names("names", names, "names of columns")
+    every = [name.partition(":")[2] for name in further_columns(images.samples.whole)]
+    known = [name for name in every if not name.startswith("mask_")]
+    if images.has_target("mask_bytes"):
+        known.append("mask")
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(
+            f"there is no column {unknown[0]!r} to leave out among "
+            f"{', '.join(known) or 'none'}{propose_name(unknown[0], known)}"
+        )
     targets = [
         TARGET + name
         for name in ("text", "mask", "mask_offset", "mask_bytes")

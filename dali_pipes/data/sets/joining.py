@@ -10,16 +10,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.checks import check_number
+from dali_pipes.data.composed import composed
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.omissions import merge
+from dali_pipes.data.omissions import Omission, merge
+from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
 from dali_pipes.data.table.changes import concat_tables, rebase_paths, renumber_classes
 from dali_pipes.data.table.samples import Samples
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ConfigError, ManifestError
 
 
@@ -34,6 +38,7 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
         ManifestError: some are in another store, or labels, columns or targets mean different
             things.
     """
+    sets = _with_own_ids(sets)
     root = common_root([images.root for images in sets])
     classes, numbers = join_classes([images.classes for images in sets], apart)
     facts = _join_facts(sets, classes, numbers)
@@ -51,6 +56,50 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
     # `from_table` would read all rows to check them; those of mapped files are checked as they are
     # taken
     return ImageTable(root, classes, samples, join([images.others for images in sets]), facts)
+
+
+def _with_own_ids(sets: Sequence[ImageTable]) -> Sequence[ImageTable]:
+    """The sets with image ids that no two of them share, if they are of COCO's form.
+
+    Raises:
+        ManifestError: ids that are text are shared.
+    """
+    name = COLUMN + IMAGE_ID
+    named = [images for images in sets if name in images.samples.whole.column_names]
+    if len(named) < 2 or any(images.facts.category_ids is None for images in named):
+        return sets
+
+    changed, seen = list(sets), named[0].samples.column(name).slice(0, 0)
+    for place, images in enumerate(sets):
+        if name not in images.samples.whole.column_names:
+            continue
+        ids = images.samples.column(name)
+        if ids.type != seen.type:
+            ids, seen = ids.cast(pa.large_string()), seen.cast(pa.large_string())
+        if pc.any(pc.is_in(ids, value_set=seen)).as_py():
+            if not pa.types.is_integer(ids.type):
+                raise ManifestError(
+                    f"{images.root}: its image ids are text, and another set has some of them too; "
+                    "give each image an id of its own"
+                )
+            more = pc.max(seen).as_py() + 1 - pc.min(ids).as_py()
+            what = (
+                f"image ids that are {more:,} higher than in their file, since another set has the "
+                "same"
+            )
+            changed[place] = images = _move_ids(images, more, what)
+            ids = images.samples.column(name)
+        seen = pa.chunked_array([*seen.chunks, *ids.chunks], ids.type)
+    return changed
+
+
+def _move_ids(images: ImageTable, more: int, what: str) -> ImageTable:
+    name = COLUMN + IMAGE_ID
+    moved = images.map_tables(
+        lambda table: replace_column(table, name, pc.add(table[name], pa.scalar(more, pa.int64())))
+    )
+    note = Omission(what, len(images), [], "note")
+    return moved.with_facts(omissions=[*moved.facts.omissions, note])
 
 
 def _join_facts(
@@ -93,18 +142,20 @@ def _join_facts(
         bad, total = zip(*(images.bad_of_whole for images in sets), strict=True)
         parents = {
             "parent_omissions": merge(
-                omission for images in sets for omission in images.of_whole or images.omissions
+                omission for images in sets for omission in images.omissions_in_all
             ),
             "parent_bad_images": (sum(bad), sum(total)),
         }
 
     return ManifestFacts(
         omissions=merge(omission for images in sets for omission in images.passed_over),
+        doubts=merge(doubt for facts in every for doubt in facts.doubts or ()),
         keypoints=keypoints,
         names_flip_pairs=all(facts.names_flip_pairs for facts in every),
         masks_upright=every[0].masks_upright,
         boxes_upright=boxes_upright,
         category_ids=every[0].category_ids if is_alike else None,
+        turned_by_source=any(facts.turned_by_source for facts in every),
         has_wide=any(facts.has_wide for facts in every),
         **masks,
         **parents,
@@ -179,6 +230,8 @@ def join_classes(
         ]
         return [name for of_set in names for name in of_set], numbered
 
+    # files of other programs may have names in another form
+    names = [list(map(composed, of_set)) for of_set in names]
     numbers = {
         name: number
         for number, name in enumerate(dict.fromkeys(name for of_set in names for name in of_set))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dali_pipes.data.arrow_types import plain
 from dali_pipes.errors import ManifestError
 
 _MARK = ".parquet#"
@@ -54,7 +55,8 @@ def image_column(schema: pa.Schema, file: str = "a Parquet file") -> str | None:
     """The name of the only column of images; None: there is none.
 
     It is the one that `datasets` calls an Image, or else the structs of bytes of which it says
-    nothing: an Audio has the same form.
+    nothing: an Audio has the same form. Where there is none of these, it is the only column of
+    bytes.
 
     Raises:
         ManifestError: there are several.
@@ -67,13 +69,38 @@ def image_column(schema: pa.Schema, file: str = "a Parquet file") -> str | None:
     ]
     images = [name for name in structs if noted.get(name) == "Image"]
     names = images or [name for name in structs if noted.get(name) is None]
+    names = names or [field.name for field in schema if _is_binary(field.type)]
     if len(names) > 1:
         raise ManifestError(
             f"{file}: has several columns of images, {', '.join(names)}; write a file with one of "
             "them, or read the rows by Manifest.from_hf(datasets.load_dataset('parquet', "
             f"data_files=…, split='train'), image={names[0]!r})"
         )
+    if names:
+        refuse_mode(file, names[0], features_of(schema).get(names[0], {}).get("mode"))
     return names[0] if names else None
+
+
+def refuse_mode(place: str, name: str, mode: object) -> None:
+    """Refuses a column of images that `datasets` would convert to another mode than RGB.
+
+    Args:
+        mode: Pillow's, as `datasets.Image` has it; None: as the images are.
+
+    Raises:
+        ManifestError: it is another one.
+    """
+    if mode not in (None, "RGB"):
+        raise ManifestError(
+            f"{place}: the column {name} is declared as Image(mode={mode!r}), and batches are made "
+            "of the pixels as they are stored; cast it, dataset.cast_column("
+            f"{name!r}, datasets.Image()), and make gray ones by the transform (channels=1)"
+        )
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    is_one = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return any(check(kind) for check in is_one)
 
 
 def read_group(file: Any, number: int) -> pa.StructArray:
@@ -88,12 +115,13 @@ def read_group(file: Any, number: int) -> pa.StructArray:
     try:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             name = image_column(opened.schema_arrow)
-            images = opened.read_row_group(number, columns=[name], use_threads=False)[
-                name
-            ].combine_chunks()
+            table = plain(opened.read_row_group(number, columns=[name], use_threads=False))
+            images = table[name].combine_chunks()
     except (pa.ArrowException, KeyError, IndexError) as error:
         raise OSError(f"row group {number} cannot be read ({error})") from None
 
+    if not pa.types.is_struct(images.type):
+        images = pa.StructArray.from_arrays([images], ["bytes"])
     large = [
         (column.name, pa.large_binary() if pa.types.is_binary(column.type) else column.type)
         for column in images.type

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from dali_pipes.checks import check_names
+from dali_pipes.data.composed import composed
 from dali_pipes.data.image_files.headers import (
     IMAGE_EXTENSIONS,
     Header,
@@ -33,6 +35,7 @@ from dali_pipes.data.sources.names.classes import (
     NUMBERED,
     UNNAMED,
     choose_classes,
+    name_folders,
     refuse_inner_folders,
 )
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
@@ -70,7 +73,7 @@ class ClassFolders(NamedTuple):
 
     Attributes:
         classes: names, in the order of their numbers.
-        folders: names of the classes that have a folder.
+        folders: those of the classes, as the file system names them.
         omissions: images and folders in the root that belong to no class.
     """
 
@@ -166,31 +169,32 @@ def list_classes(
         return ClassFolders([], [""], [])
 
     # A folder that the user names is a class, whatever it is called.
-    named = check.classes or ()
+    named = None if check.classes is None else check_names("classes", check.classes)
     folders = [
         name
         for name, is_folder in entries
-        if is_folder and (name in named or not is_housekeeping(name))
+        if is_folder and (composed(name) in (named or ()) or not is_housekeeping(name))
     ]
+    folder_of = name_folders(root, folders)
     images, omissions = sort_names(name for name, is_folder in entries if not is_folder)
 
     if not folders:
         _refuse_no_classes(root, [name for name, _ in entries])
 
     def has_images(name: str) -> bool:
-        return next(_images_below(root, name), None) is not None
+        return next(_images_below(root, folder_of[name]), None) is not None
 
     def subfolders(name: str) -> set[str]:
         return {
             entry
-            for entry, is_folder in list_entries(root / name)
+            for entry, is_folder in list_entries(root / folder_of[name])
             if is_folder and not is_housekeeping(entry)
         }
 
-    classes = choose_classes(root, folders, check.classes, has_images, subfolders)
+    classes = choose_classes(root, folder_of, named, has_images, subfolders)
 
     # What is left out: images beside the class folders, folders that are no class, housekeeping.
-    unnamed = [name for name in folders if name not in set(classes)]
+    unnamed = [folder for name, folder in folder_of.items() if name not in set(classes)]
     aside = [name for name, is_folder in entries if is_folder and name not in folders]
     # ImageFolder numbers these as classes, so its numbers would differ from ours
     numbered = [name for name in aside if any(_images_below(root, name, hidden=True))]
@@ -203,8 +207,9 @@ def list_classes(
         *count_by_kind(((HOUSEKEEPING_FOLDERS, f"{name}/") for name in aside), "file"),
     ]
 
-    there = set(folders)
-    return ClassFolders(classes, [name for name in classes if name in there], omissions)
+    return ClassFolders(
+        classes, [folder_of[name] for name in classes if name in folder_of], omissions
+    )
 
 
 def _refuse_no_classes(root: Path, files: list[str]) -> None:
@@ -236,7 +241,8 @@ def list_folders(
         numbers = {name: number for number, name in enumerate(class_folders.classes)}
 
         for name in class_folders.folders:
-            of_class = _walk(base, os.fsencode(name), numbers[name], earlier, check)
+            label = numbers[composed(name)]
+            of_class = _walk(base, os.fsencode(name), label, earlier, check)
             inner = sorted(
                 parts[1]
                 for folder in of_class

@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dali_pipes.data.arrow_types import plain, with_fields
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
+from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.listing import is_object, list_objects
 from dali_pipes.data.shards.parquet import features_of, group_name, image_column, read_group
@@ -29,6 +31,7 @@ from dali_pipes.data.sources.names.splits import refuse_several_splits
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.shards import is_shard
+from dali_pipes.data.sources.split_column import refuse_several
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -109,9 +112,13 @@ def _holds_images(file: Path, path_column: str) -> bool:
 
 
 def scan_embedded(
-    file: Path | str, files: list[str], options: TableOptions, check: ScanOptions
-) -> tuple[Path | str, list[str], pa.Table]:
-    """Returns root, class names and rows of images that are in the Parquet files themselves.
+    file: Path | str,
+    files: list[str],
+    options: TableOptions,
+    check: ScanOptions,
+    split: str | None,
+) -> tuple[Path | str, list[str], pa.Table, list[Omission]]:
+    """Returns root, class names, rows and notes of images that are in the Parquet files themselves.
 
     The classes have the names that `datasets` notes in the files' metadata, if it does.
     """
@@ -130,6 +137,8 @@ def scan_embedded(
             f"{files[0]}: it and the other Parquet files have not the same columns ({error})"
         ) from None
 
+    used = {options.label_column, *targets.named.values()}
+    refuse_several(file, table, used, split)
     paths, headers, places = _read_groups([group for of_file in groups for group in of_file], check)
 
     # A class number must mean the same in all files.
@@ -142,20 +151,21 @@ def scan_embedded(
 
     # If the default column is missing, the first column of classes that `datasets` notes is taken.
     column = options.label_column
-    if column == "label" not in table.column_names and named:
-        column = next(iter(named))
+    whole = [name for name in named if name in table.column_names]
+    if column == "label" not in table.column_names and whole:
+        column = whole[0]
         table = table.rename_columns(
             ["label" if name == column else name for name in table.column_names]
         )
 
+    table = with_fields(table, targets.named.values())
     check_columns(file, table, options, check)
-    labels = read_row_labels(file, table, options, check)
-    classes, rows = build_rows(file, table, paths, headers, places, options, labels, targets)
+    labels = read_row_labels(file, table, options, check, column in named)
+    classes, rows, notes = build_rows(file, table, paths, headers, places, options, labels, targets)
 
-    # The labels are numbers of these names, if there are names for all. With boxes, the classes are
-    # those of the objects.
-    names = named.get(column, [])
-    if classes and not targets.boxes and len(classes) <= len(names):
+    # The labels, or those of the objects, are numbers of these names, if there are names for all.
+    names = named.get(targets.box_labels or column, [])
+    if classes and len(classes) <= len(names):
         classes = names
 
     root = (
@@ -165,7 +175,7 @@ def scan_embedded(
         if file.is_dir()
         else file.parent
     )
-    return root, classes, rows
+    return root, classes, rows, notes
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
@@ -182,8 +192,8 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
                     f"{file}: has no column of images, structs of bytes and path; leave it out"
                 )
 
-            table = parquet.read(
-                [name for name in schema.names if name != images], use_threads=False
+            table = plain(
+                parquet.read([name for name in schema.names if name != images], use_threads=False)
             )
             time = version_of(file)[1]
             return table, [(file, number, time) for number in range(parquet.num_row_groups)]
@@ -256,11 +266,24 @@ def _open(file: str) -> Any:
 
 
 def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Returns the columns of classes and the names of each, as `datasets` notes them in the
-    metadata.
+    """Returns the columns of classes, or of lists of them, and the names of each, as `datasets`
+    notes them in the metadata. A field of a column of objects is "objects.category".
     """
-    return {
-        name: list(map(str, feature["names"]))
-        for name, feature in features_of(schema).items()
-        if feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), list)
-    }
+    found: dict[str, list[str]] = {}
+    for name, feature in features_of(schema).items():
+        inner = _item(feature)
+        fields = (
+            {name: inner} if "_type" in inner else {f"{name}.{key}": inner[key] for key in inner}
+        )
+        for place, of in fields.items():
+            label = _item(of)
+            if label.get("_type") == "ClassLabel" and isinstance(label.get("names"), list):
+                found[place] = list(map(str, label["names"]))
+    return found
+
+
+def _item(feature: Any) -> dict[str, Any]:
+    """What is in lists, of lists, of a feature; {} if that is none of `datasets`."""
+    while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
+        feature = feature["feature"] if isinstance(feature, dict) else (feature or [{}])[0]
+    return feature if isinstance(feature, dict) else {}

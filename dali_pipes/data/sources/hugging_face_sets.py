@@ -6,7 +6,7 @@ manifest; `_image_rows` says where each image is, and `_read_image` reads its he
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.arrow_types import is_text
+from dali_pipes.data.arrow_types import is_text, plain, with_fields
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.objects import NO_TARGETS
+from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.mapped import Mappings, NotMappedError
+from dali_pipes.data.shards.parquet import refuse_mode
 from dali_pipes.data.sources.extents import place_columns, read_part
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items
-from dali_pipes.data.sources.rows.table_rows import build_rows, read_row_labels
+from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
+from dali_pipes.data.sources.split_column import check_split, choose_split, refuse_several
+from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
 
@@ -40,6 +44,8 @@ def read_set(
     label: str | None = None,
     classes: Sequence[str] | None = None,
     with_labels: bool = True,
+    targets: Targets = NO_TARGETS,
+    split: str | None = None,
     strict: bool = False,
     verify: str = "header",
     max_pixels: int = MAX_PIXELS,
@@ -62,6 +68,9 @@ def read_set(
         classes: class names in the order of their numbers, such as those of the training images;
             None: the data set's own.
         with_labels: False: no label is read, and none is needed.
+        targets: columns with boxes, keypoints or texts; a field of a column of objects is
+            "objects.bbox": docs/objects.md.
+        split: as for `from_table`.
         strict, verify, max_pixels, workers, progress, bits: as for `scan`.
 
     Further columns of numbers, text and lists of numbers are kept: docs/targets.md.
@@ -75,15 +84,17 @@ def read_set(
     _refuse_others(dataset)
     image = _image_column(dataset.features) if image is None else image
     _refuse_missing(dataset, image, "image")
+    refuse_mode(_NAME, image, getattr(dataset.features[image], "mode", None))
+    check_split("split", split)
+    if targets.mask:
+        raise ConfigError("from_hf reads no masks; leave out targets.mask")
     if label is None:
         label = _label_column(dataset.features) if with_labels else "label"
-    if with_labels:
+    if with_labels and not targets.named:
         _refuse_missing(dataset, label, "label")
 
     options = TableOptions(image, label)
-    check = ScanOptions(
-        verify, max_pixels, workers, progress, NO_TARGETS, with_labels, classes, bits
-    )
+    check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
     table = dataset.data.table
     # the rows in the order of `select` and the like; None: all of them
     chosen = getattr(dataset, "_indices", None)
@@ -92,9 +103,12 @@ def read_set(
     # labels before the images, which take longer to read
     others = table.drop_columns([image])
     others = others if rows is None else others.take(pa.array(rows))
-    others = others.replace_schema_metadata()
-    feature = dataset.features.get(label)
-    labels = read_row_labels(_NAME, others, options, check)
+    others = with_fields(plain(others.replace_schema_metadata()), targets.named.values())
+    check_columns(_NAME, others, options, check)
+    refuse_several(_NAME, others, {label, *targets.named.values()}, split)
+    known = _class_names(dataset.features, targets.box_labels or label)
+    is_list = _type_of(dataset.features.get(label)) != "ClassLabel"
+    labels = read_row_labels(_NAME, others, options, check, bool(known) and is_list)
 
     images = _image_rows(image, table[image], rows)
     _refuse_elsewhere(image, images)
@@ -104,13 +118,18 @@ def read_set(
 
     root, paths = _place(images)
     places = place_columns(images)
-    names, made = build_rows(_NAME, others, paths, headers, places, options, labels, NO_TARGETS)
-    known = list(map(str, getattr(getattr(feature, "feature", feature), "names", None) or []))
-    names = known if names and len(names) <= len(known) else names
+    names, made, notes = build_rows(_NAME, others, paths, headers, places, options, labels, targets)
+    are_named = bool(names) and len(names) <= len(known)
 
-    result = ImageTable.from_table(root, names, made)
-    result = result.with_facts(reading=note_reading(NO_TARGETS, with_labels, options, check.bits))
-    return finish(result, classes, strict)
+    facts = ManifestFacts(
+        keypoints=targets.keypoints_named,
+        omissions=notes,
+        turned_by_source=True,
+        reading=note_reading(targets, with_labels, options, check.bits),
+    )
+    result = ImageTable.from_table(root, known if are_named else names, made, facts)
+    result = add_targets(result, _NAME, check)
+    return choose_split(finish(result, classes, strict, are_named), split)
 
 
 def _refuse_others(dataset: Any) -> None:
@@ -131,6 +150,30 @@ def _refuse_others(dataset: Any) -> None:
         raise ConfigError(
             f"from_hf is given a {kind.__name__}; it takes a Dataset of Hugging Face's datasets"
         )
+
+
+def _class_names(features: Any, name: str) -> list[str]:
+    """The names of a ClassLabel, or of lists of them; none for another column.
+
+    Args:
+        name: of a column, or of a field of one, such as "objects.category".
+    """
+    head, _, inner = name.partition(".")
+    feature = features.get(name)
+    if feature is None:
+        feature = _item(features.get(head))
+        feature = feature.get(inner) if isinstance(feature, Mapping) else None
+    return list(map(str, getattr(_item(feature), "names", None) or ()))
+
+
+def _item(feature: Any) -> Any:
+    """What is in lists, of lists, of a feature."""
+    while True:
+        # `datasets` before version 4 has lists too
+        inner = feature[0] if isinstance(feature, list) and feature else None
+        if (inner := getattr(feature, "feature", inner)) is None:
+            return feature
+        feature = inner
 
 
 def _image_column(features: Any) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dali_pipes.checks import check_choice, check_names
+from dali_pipes.data.composed import composed
 from dali_pipes.data.config import MISSING
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import (
@@ -32,7 +33,7 @@ from dali_pipes.data.sources.names.splits import split_of
 from dali_pipes.data.sources.reading import finish
 from dali_pipes.data.sources.rows.files import file_rows, read_headers, unused_rows
 from dali_pipes.data.sources.rows.mask_files import check_mask_files
-from dali_pipes.data.sources.targets import add_mask_values, warn_of_turned_images
+from dali_pipes.data.sources.targets import add_mask_values, doubt_turned_images
 from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ManifestError
 
@@ -95,7 +96,7 @@ def read_masks(
     replacements = check_mask_values("mask_values", mask_values)
     pairs = add_mask_values(pairs, mask_folder, replacements, names, verify)
     pairs = pairs.with_facts(masks_upright=annotated == "upright")
-    warn_of_turned_images(pairs, root, annotated)
+    pairs = doubt_turned_images(pairs, annotated)
 
     return finish(pairs, None, strict)
 
@@ -218,7 +219,12 @@ def _list_images(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], 
             f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"
         )
     paths = map(os.fsencode, images)
-    return [(path, path.rpartition(b".")[0]) for path in paths], [*others, *omissions]
+    return [(path, _stem(path)) for path in paths], [*others, *omissions]
+
+
+def _stem(path: bytes) -> bytes:
+    """The path without its extension; accents of images and masks may be written in two ways."""
+    return os.fsencode(composed(os.fsdecode(path.rpartition(b".")[0])))
 
 
 def _list_below(base: str, apart: str) -> tuple[list[str], list[Omission]]:

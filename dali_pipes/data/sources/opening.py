@@ -39,6 +39,7 @@ class Request:
     images: str | Path | None
     classes: Sequence[str] | None
     with_labels: bool
+    split: str | None
     cache_dir: str | Path | None
     unchanged: str
     strict: bool
@@ -89,6 +90,7 @@ def open_source(
     images: str | Path | None = None,
     classes: Sequence[str] | None = None,
     with_labels: bool = True,
+    split: str | None = None,
     strict: bool = False,
     progress: bool = True,
     bits: int = 8,
@@ -108,6 +110,7 @@ def open_source(
         targets: as for `from_table` and `scan`; a COCO file takes its `bad_objects`,
             `flip_pairs` and `annotated`.
         images: folder of the images that a table or COCO file names; by default the file's.
+        split: as for `from_table`; for tables only.
         classes, with_labels: as for `scan`; a table's class names are numbered as `classes` has
             them.
         strict: an image or an object that is left out is an error, of a saved manifest too.
@@ -124,6 +127,7 @@ def open_source(
         images=local_path(images) if images else None,
         classes=classes,
         with_labels=with_labels,
+        split=split,
         cache_dir=cache_dir,
         unchanged=unchanged,
         strict=strict,
@@ -161,7 +165,11 @@ def _refuse_untaken(request: Request) -> None:
     if request.kind == "table":
         return  # `read_table` does the same
     given = list_given(
-        request.table, request.targets, images=request.images, classes=request.classes
+        request.table,
+        request.targets,
+        images=request.images,
+        classes=request.classes,
+        split=request.split,
     )
     refuse_untaken(list_untaken(request.source, given))
 
@@ -185,7 +193,8 @@ def _read_table(request: Request) -> ImageTable | None:
     if request.kind != "table":
         return None
     options = asdict(request.table) | request.checks | request.labelling
-    return read_table(request.source, root=request.images, strict=request.strict, **options)
+    options |= {"split": request.split, "strict": request.strict}
+    return read_table(request.source, root=request.images, **options)
 
 
 def _read_images(request: Request) -> ImageTable:

@@ -1,5 +1,6 @@
 """What a reader does last: it notes the options that its rows depend on (`note_reading`), for an
-index of them, and gives the images their classes or refuses what is left out (`finish`).
+index of them, gives the images their classes, looks for what is in doubt, and refuses that and what
+is left out (`finish`).
 """
 
 import json
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from dali_pipes.data.doubts import find_doubts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.sets.classes import give_classes
@@ -41,15 +43,22 @@ def note_reading(
     return dict(json.loads(json.dumps(noted)))
 
 
-def finish(images: ImageTable, classes: Sequence[str] | None, strict: bool) -> ImageTable:
-    """Gives the images these classes.
+def finish(
+    images: ImageTable, classes: Sequence[str] | None, strict: bool, are_named: bool = False
+) -> ImageTable:
+    """Gives the images these classes, and finds what is in doubt.
+
+    Args:
+        are_named: whether the source says which class has which number.
 
     Raises:
         ManifestError: an image has a class that is none of them.
-        OmissionError: `strict`, and something is left out.
+        OmissionError: `strict`, and something is left out or in doubt.
     """
     if classes is not None:
         images = give_classes(images, classes)
+    if images.facts.doubts is None:
+        images = images.with_facts(doubts=find_doubts(images, are_named or classes is not None))
     if strict:
         images.refuse_omissions()
     return images

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dali_pipes.checks import check_choice
+from dali_pipes.data.doubts import find_doubts
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error
 from dali_pipes.data.image_table import ImageTable
@@ -176,6 +177,8 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
 
         facts = ManifestFacts(folders=folders, omissions=omissions)
         images = ImageTable.from_table(folder, classes, table, facts)
+        # before it is saved, so that a scan that comes from the cache need not read its rows
+        images = images.with_facts(doubts=find_doubts(images, check.classes is not None))
         # nothing is written if nothing changed: other processes go on sharing the mapped file
         return before if before and _are_equal(images, before) else _save_cached(images, cache)
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dali_pipes.data.composed import composed
 from dali_pipes.data.image_files.headers import (
     Header,
     ScanOptions,
@@ -29,6 +30,7 @@ from dali_pipes.data.image_files.headers import (
     fetch_error,
 )
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
+from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.labels.stored import MAX_CLASSES, no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
 from dali_pipes.data.problems import NO_LABEL
@@ -53,7 +55,7 @@ from dali_pipes.errors import ManifestError
 
 CLASSES_FILE = "classes.json"
 # the last alternative is how TensorFlow's scripts name files
-_SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|-\d{5}-of-\d{5}$")
+_SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|\.record$|-\d{5}-of-\d{5}$")
 _NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\D*)")
 MISSING_SHARDS = "shards that are missing by their numbers"
 _READ_AT_ONCE = 8192  # bytes; enough for most headers
@@ -122,7 +124,7 @@ def scan_shards(
 
     # Without classes.json the numbers are the names, up to the highest that occurs.
     if classes is None:
-        classes = [str(number) for number in range(1 + max(pc.max(table["label"]).as_py(), -1))]
+        classes = number_names(1 + max(pc.max(table["label"]).as_py(), -1))
 
     unknown = pc.and_(pc.is_null(table["problem"]), pc.greater_equal(table["label"], len(classes)))
     problem = pc.if_else(
@@ -386,6 +388,10 @@ def read_class_names(root: Path | str) -> list[str] | None:
 
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ManifestError(f"{file}: not a list of class names; fix it or remove it")
+    names = list(map(composed, names))
+    if len(set(names)) < len(names):
+        again = next(name for name in names if names.count(name) > 1)
+        raise ManifestError(f"{file}: has the class {again!r} twice; give each its own name")
     return names
 
 

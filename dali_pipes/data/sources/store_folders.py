@@ -12,6 +12,8 @@ from io import BytesIO
 
 import pyarrow as pa
 
+from dali_pipes.checks import check_names
+from dali_pipes.data.composed import composed
 from dali_pipes.data.image_files.headers import (
     IMAGE_EXTENSIONS,
     Header,
@@ -26,7 +28,13 @@ from dali_pipes.data.shards.listing import find_objects
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.sources.layouts import refuse_other_objects
-from dali_pipes.data.sources.names.classes import BESIDE, NUMBERED, UNNAMED, choose_classes
+from dali_pipes.data.sources.names.classes import (
+    BESIDE,
+    NUMBERED,
+    UNNAMED,
+    choose_classes,
+    name_folders,
+)
 from dali_pipes.data.sources.names.housekeeping import is_housekeeping
 from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, sort_names
 from dali_pipes.data.sources.rows.earlier import known_headers
@@ -68,7 +76,7 @@ def scan_objects(
 
     # As ImageFolder sorts them: by class, then by folder, then by file.
     numbers = {name: number for number, name in enumerate(classes)}
-    number_of = {name: numbers.get(name.split("/")[0], -1) for name in images}
+    number_of = {name: numbers.get(composed(name.split("/")[0]), -1) for name in images}
     images.sort(key=lambda name: (number_of[name], *os.path.split(name)))
 
     # with their versions, by which a changed object is noticed when it is read
@@ -105,12 +113,17 @@ def _sort_by_class(
             "separate one"
         )
 
-    def subfolders(top: str) -> set[str]:
-        inner = (name.split("/") for name in images if name.startswith(f"{top}/"))
+    folder_of = name_folders(url, tops)
+    named = None if check.classes is None else check_names("classes", check.classes)
+
+    def subfolders(name: str) -> set[str]:
+        inner = (path.split("/") for path in images if path.startswith(f"{folder_of[name]}/"))
         return {parts[1] for parts in inner if len(parts) > 2}
 
-    classes = choose_classes(url, tops, check.classes, tops.__contains__, subfolders)
-    unnamed = [name for name in images if "/" in name and name.split("/")[0] not in classes]
+    classes = choose_classes(url, folder_of, named, folder_of.__contains__, subfolders)
+    unnamed = [
+        name for name in images if "/" in name and composed(name.split("/")[0]) not in classes
+    ]
 
     # ImageFolder numbers such folders as classes if they hold images, so the user is told.
     hidden = {

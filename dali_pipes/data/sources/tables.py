@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dali_pipes.data.arrow_types import is_text
+from dali_pipes.data.arrow_types import is_text, plain, with_fields
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.texts import read_text
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import MASK, NO_TARGETS, TYPES, Targets
+from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
@@ -27,6 +28,7 @@ from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.listed_files import read_listed
 from dali_pipes.data.sources.rows.mask_files import check_mask_files
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
+from dali_pipes.data.sources.split_column import check_split, choose_split, refuse_several
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table.schema import replace_column
@@ -47,6 +49,7 @@ def read_table(
     targets: Targets = NO_TARGETS,
     classes: Sequence[str] | None = None,
     with_labels: bool = True,
+    split: str | None = None,
     strict: bool = False,
     verify: str = "header",
     max_pixels: int = MAX_PIXELS,
@@ -79,6 +82,9 @@ def read_table(
         classes: class names in the order of their numbers, such as those of the training
             images; None: those that occur.
         with_labels: False: no label is read, and none is needed.
+        split: of a table that has a column of splits, the rows of this one: "train", "val", "test"
+            or "trainval", whatever word the table has for it; "all": of all splits. Without it such
+            a table is refused.
         strict, verify, max_pixels, bits: as for `scan`.
 
     A label is a class number from 0, a class name, a list of either, a fraction or a list of
@@ -93,20 +99,21 @@ def read_table(
     """
     options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
     check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
+    check_split("split", split)
     _refuse_untaken(file, options, targets, root)
     folder = Path(os.path.abspath(root or Path(file).parent))
-    place, names, table = scan_table(absolute(file), folder, options, check)
+    place, names, table, notes = scan_table(absolute(file), folder, options, check, split)
 
     images = ImageTable.from_table(
         place, names, table, ManifestFacts(keypoints=targets.keypoints_named)
     )
     images = images.with_facts(
-        omissions=count_beside_parquet(absolute(file), images),
+        omissions=[*count_beside_parquet(absolute(file), images), *notes],
         reading=note_reading(targets, with_labels, options, bits),
     )
     images = add_targets(images, file, check)
 
-    return finish(images, classes, strict)
+    return choose_split(finish(images, classes, strict), split)
 
 
 def _refuse_untaken(
@@ -121,15 +128,20 @@ def _refuse_untaken(
 
 
 def scan_table(
-    file: Path | str, root: Path, options: TableOptions, check: ScanOptions
-) -> tuple[Path | str, list[str], pa.Table]:
-    """Returns the folder that the paths are relative to, class names and rows.
+    file: Path | str,
+    root: Path,
+    options: TableOptions,
+    check: ScanOptions,
+    split: str | None = None,
+) -> tuple[Path | str, list[str], pa.Table, list[Omission]]:
+    """Returns the folder that the paths are relative to, class names, rows and notes.
 
     Args:
         root: the folder of relative paths; if one path is absolute, all become relative to "/".
+        split: the one whose rows are wanted; None: nobody has said.
     """
     if files := embedded_files(file, options.path_column):
-        return scan_embedded(file, files, options, check)
+        return scan_embedded(file, files, options, check, split)
     if isinstance(file, str):
         raise ManifestError(
             f"{file}: no such object; tables in an object store are Parquet files that hold "
@@ -137,6 +149,8 @@ def scan_table(
         )
 
     table, targets, folder = _read(file, options, check), check.targets, root
+    used = {options.path_column, options.label_column, *targets.named.values()}
+    refuse_several(file, table, used, split)
     # labels before the images, which take longer to read
     labels = read_row_labels(file, table, options, check)
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
@@ -159,8 +173,10 @@ def scan_table(
     if targets.mask:
         headers = check_mask_files(root, beside[MASK], headers, check)
     columns = {name: pa.array(files, TYPES["mask"]) for name, files in beside.items()}
-    classes, rows = build_rows(file, table, paths, headers, columns, options, labels, targets)
-    return root, classes, _with_row_numbers(rows)
+    classes, rows, notes = build_rows(
+        file, table, paths, headers, columns, options, labels, targets
+    )
+    return root, classes, _with_row_numbers(rows), notes
 
 
 def _with_row_numbers(rows: pa.Table) -> pa.Table:
@@ -194,8 +210,9 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     # names of columns with blanks around them are common where tables come out of spreadsheets
     try:
         if file.suffix == ".parquet":
-            table = pq.read_table(file)
+            table = plain(pq.read_table(file))
             table = table.rename_columns([name.strip() for name in table.column_names])
+            table = with_fields(table, targets.named.values())
         else:
             table = read_csv(file, options, texts)
     except (pa.ArrowException, OSError) as error:
@@ -241,12 +258,10 @@ def _refuse_second_header(
 
 def _cast_paths(file: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
     if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return column
     # files may be named by numbers; a column in which no row has a path is of Arrow's type null
-    if pa.types.is_integer(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind):
+    if pa.types.is_integer(kind) or pa.types.is_null(kind):
         return column.cast(pa.string())
     what = f"the column {name} is of type {kind}"
     raise ManifestError(f"{file}: {what}; it must be text, the paths of the images")

@@ -13,7 +13,15 @@ from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError
 
 _EVERY_TARGET = {f"targets.{field.name}" for field in fields(Targets)}
-_OF_TABLES = {"path_column", "label_column", "label_separator", "task", "images", "classes"}
+_OF_TABLES = {
+    "path_column",
+    "label_column",
+    "label_separator",
+    "task",
+    "images",
+    "classes",
+    "split",
+}
 # by kind: what errors call it, and its options
 _KINDS: dict[str, tuple[str, set[str]]] = {
     "manifest": ("a saved manifest", {"classes"}),

@@ -1,23 +1,27 @@
 """What readers do once the objects and masks of images are known: refuse a source from which
-nothing could be learned, warn of turned images, and note what the targets mean.
+nothing could be learned, doubt those of turned images, and note what the targets mean.
 """
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from dali_pipes.data.doubts import add_doubt
 from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import IGNORED, SAMPLED_MASKS, MaskValues, check_masks
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.problems import is_of_object
 from dali_pipes.data.sources.rows.source_objects import refuse_without_objects
-from dali_pipes.data.upright import warn_of_turned
+from dali_pipes.data.upright import TURNED
 from dali_pipes.errors import ManifestError
 
-log = logging.getLogger(__name__)
+_LEVELS = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
+_ONLY_IGNORED = f"masks have 0 and {IGNORED} alone, and {IGNORED} is ignored; {_LEVELS}"
+# of gray levels that are no classes: how bright the brightest is, and how many there are
+_BRIGHT, _FEW_LEVELS = 64, 6
+_SMOOTHED, _MANY_LEVELS = 200, 64
 
 
 def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> ImageTable:
@@ -28,7 +32,7 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
     """
     targets = check.targets
     _refuse_without_objects(images, source)
-    warn_of_turned_images(images, source, targets.annotated)
+    images = doubt_turned_images(images, targets.annotated)
 
     is_upright = targets.annotated == "upright"
     images = images.with_facts(
@@ -55,14 +59,14 @@ def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
         refuse_without_objects(source, lost)
 
 
-def warn_of_turned_images(images: ImageTable, source: str | Path, annotated: str | None) -> None:
-    """Warns of turned images with objects or a mask, if no option says how they were annotated.
+def doubt_turned_images(images: ImageTable, annotated: str | None) -> ImageTable:
+    """Doubts turned images with objects or a mask, if no option says how they were annotated.
 
     A mask whose size fits only one way says so itself.
     """
     boxes = images.samples[TARGET + "boxes"] if images.has_target("boxes") else None
     if annotated is not None or (boxes is None and not images.has_target("mask")):
-        return
+        return images
 
     turned: list[int] = []
     for ids in images.samples.blocks():
@@ -75,8 +79,11 @@ def warn_of_turned_images(images: ImageTable, source: str | Path, annotated: str
             unsaid = (orientation < 5) | (height == width)
         turned += ids[unsaid & (orientation != 1)].tolist()
 
-    if turned:
-        warn_of_turned(source, len(turned), images.name(turned[0]))
+    return (
+        add_doubt(images, TURNED, map(images.relative_name, turned), len(turned))
+        if turned
+        else images
+    )
 
 
 def add_mask_values(
@@ -106,6 +113,8 @@ def add_mask_values(
         (images.mask_extent(sample_id) for sample_id in ids.tolist()), values, len(names)
     )
     _refuse_useless_masks(source, values, names, len(ids), problems, seen)
+    if why := _find_gray_levels(values, names, seen):
+        images = add_doubt(images, why, map(images.relative_name, ids.tolist()), len(ids))
 
     return images.mark_problems({int(ids[at]): why for at, why in problems.items()})
 
@@ -137,14 +146,43 @@ def _refuse_useless_masks(
             f"looked at; {advice}"
         )
 
-    # masks of 0 and 255 often mean two classes, and 255 would be ignored without a word
-    stated = {*values.replacements, *values.replacements.values()}
-    if seen == {0, IGNORED} and IGNORED not in stated and len(classes) != 1:
-        ignored = (
+    if len(classes) == 2 and seen == {0, IGNORED} and not _is_stated(IGNORED, values):
+        raise ManifestError(
             f"{source}: the {looks:,} masks that were looked at have 0 and {IGNORED} "
-            f"alone, and {IGNORED} is ignored"
+            f"alone, and {IGNORED} is ignored, so only {classes[0]!r} would be learned; {_LEVELS}"
         )
-        advice = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
-        if len(classes) == 2:
-            raise ManifestError(f"{ignored}, so only {classes[0]!r} would be learned; {advice}")
-        log.warning("%s by default; %s", ignored, advice)
+
+
+def _is_stated(value: int, values: MaskValues) -> bool:
+    return value in {*values.replacements, *values.replacements.values()}
+
+
+def _find_gray_levels(values: MaskValues, classes: list[str], seen: set[int]) -> str:
+    """Says that the values of masks are gray levels and no classes; "": they may be classes.
+
+    Args:
+        seen: the values in the masks that were looked at.
+    """
+    if classes or values.replacements:
+        # what is named is checked, and what is replaced was looked at
+        is_ignored = len(classes) > 2 and seen == {0, IGNORED}
+        return _ONLY_IGNORED if is_ignored and not _is_stated(IGNORED, values) else ""
+    if seen == {0, IGNORED}:
+        return _ONLY_IGNORED
+    highest = max(seen - {IGNORED}, default=0)
+    # classes are numbered without large gaps, and drawing programs have few levels, far apart
+    if highest >= _BRIGHT and len(seen) <= _FEW_LEVELS:
+        numbers = ", ".join(
+            f"{level}: {place}" for place, level in enumerate(sorted(seen - {0}), 1)
+        )
+        return (
+            f"masks have the values {', '.join(map(str, sorted(seen)))}, as gray levels of a "
+            f"drawing program, which are taken for class numbers; mask_values={{{numbers}}} makes "
+            "classes of them"
+        )
+    if highest >= _SMOOTHED and len(seen) > _MANY_LEVELS:
+        return (
+            f"masks have {len(seen)} values up to {highest}, as if their edges were smoothed, and "
+            "each is taken for a class; save them without smoothing, as PNG"
+        )
+    return ""

@@ -137,8 +137,15 @@ def _report(console: Console, manifest: Manifest) -> None:
 
 def _omissions(manifest: Manifest) -> Table:
     """A table of how much is left out, by reason."""
-    table = Table("not used, because", "how many", title="left out")
-    units = {"image": "", "object": " objects", "folder": " folders", "file": ", beside the images"}
+    table = Table("not used, or in doubt, because", "how many", title="left out, and in doubt")
+    units = {
+        "image": "",
+        "object": " objects",
+        "folder": " folders",
+        "doubt": ", in doubt",
+        "file": ", beside the images",
+        "note": ", a note",
+    }
 
     for omission in manifest.omissions:
         table.add_row(

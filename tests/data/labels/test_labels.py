@@ -106,7 +106,7 @@ def test_one_class_stays_one_class(listed):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([[0, 1, 0], [1, 0, 1]], "the label of row 1 has the class 0 twice"),
+        ([[0, 2, 0], [1, 0, 1]], "the label of row 1 has the class 0 twice"),
         ([[0.5], [1.0, 2.0]], "must all have the same length"),
         ([[], []], "no row has a label"),
         ([[1, None]], r"no row has a label \(row 1: an empty place in its list of labels\)"),

@@ -385,3 +385,69 @@ def test_a_mixture_names_its_sources_wherever_it_goes(manifest, tmp_path, name):
     )
     assert len(apart.classes) == 2 * len(manifest.classes) and apart.mixture.mode == "proportional"
     assert Manifest.concat([manifest, half]).mixture is None
+
+
+# strata
+
+COLUMNS_OF_STRATA = st.lists(st.integers(0, 2), min_size=1, max_size=60)
+
+
+@given(
+    COLUMNS_OF_STRATA, st.sampled_from([(0.5, 0.5), (0.8, 0.1, 0.1), (0.7, 0.2)]), st.integers(0, 9)
+)
+def test_each_part_has_its_share_of_every_stratum(labels, shares, seed):
+    rows = [(label, 4, 4, "a", 0.5, True, [], True) for label in labels]
+    manifest = made(rows)
+    fractions = {str(number): share for number, share in enumerate(shares)}
+    parts = manifest.split(fractions, stratify="label", seed=seed)
+    again = made(rows).split(fractions, stratify="label", seed=seed)
+    kept = []
+    for name, share in fractions.items():
+        assert parts[name].fingerprint == again[name].fingerprint
+        kept += plain(parts[name])
+        for label in set(labels):
+            count = labels.count(label)
+            assert abs((parts[name].labels == label).sum() - share * count) <= 1
+    assert len(set(kept)) == len(kept) <= len(labels)
+    if sum(shares) > 0.99:
+        assert sorted(kept) == sorted(plain(manifest))
+
+
+def test_small_strata_are_not_all_rounded_one_way():
+    rows = [(0, number // 2 + 1, 4, "a", 0.5, True, [], True) for number in range(16)]
+    parts = made(rows).split({"a": 0.5, "b": 0.25, "c": 0.25}, stratify="height")
+    # eight strata of two images
+    assert all(len(part) >= 2 for part in parts.values())
+
+
+def test_strata_are_values_of_which_there_are_few():
+    manifest = made([(0, 4, 4, "a", 0.5, True, [1], True)] * 4)
+    with pytest.raises(ConfigError, match="stratify is a column of lists"):
+        manifest.split({"a": 1}, stratify="boxes")
+    with pytest.raises(ConfigError, match="stratify is a column of fractions"):
+        manifest.split({"a": 1}, stratify="score")
+    with pytest.raises(ConfigError, match="by or stratify, not both"):
+        manifest.split({"a": 1}, stratify="label", by="label")
+    with pytest.raises(ConfigError, match="there is no column"):
+        manifest.split({"a": 1}, stratify="nothing")
+
+
+def test_a_split_by_labels_says_that_classes_are_missing(caplog):
+    caplog.set_level("INFO")
+    manifest = made(
+        [(number % 3, 4, 4, "ab"[number % 2], 0.5, True, [], True) for number in range(12)]
+    )
+    parts = manifest.split({"train": 0.7, "val": 0.3}, by="label")
+    lacking = {name: [each.names for each in part.omissions] for name, part in parts.items()}
+    assert [len(names[0]) for names in lacking.values()] == [1, 2]
+    assert caplog.text.count("stratify='label' gives each part its share") == 2
+    with pytest.raises(dp.OmissionError, match="classes that other parts have"):
+        parts["val"].tell_omissions(strict=True)
+
+    # where something else keeps images together, that may be as it is meant
+    caplog.clear()
+    rows = [(number % 2, 4, 4, "ab"[number % 2], 0.5, True, [], True) for number in range(12)]
+    parts = made(rows).split({"train": 0.5, "val": 0.5}, by="split")
+    assert {each.levelname for each in caplog.records} == {"INFO"}
+    for part in parts.values():
+        part.tell_omissions(strict=True)

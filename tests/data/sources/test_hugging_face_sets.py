@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from later import later
+from PIL import Image
 
 import dali_pipes as dp
 
@@ -80,7 +81,7 @@ CHOICES = {
     "a format": lambda ds: ds.with_format("numpy", columns=["label"]),
     "a transform": lambda ds: ds.with_transform(lambda batch: {"nothing": batch["label"]}),
     "decode=False": lambda ds: ds.cast_column("image", hf.Image(decode=False)),
-    "a mode": lambda ds: ds.cast_column("image", hf.Image(mode="L")),
+    "the mode RGB": lambda ds: ds.cast_column("image", hf.Image(mode="RGB")),
 }
 
 
@@ -94,6 +95,33 @@ def test_rows_are_those_of_the_data_set_in_its_order(embedded, files, choice):
     assert numbers(manifest) == list(wanted)
     assert_images(manifest, [files[number] for number in wanted])
     assert manifest.labels.tolist() == [number % 3 for number in wanted]
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK", "I;16", "RGBA"])
+def test_another_mode_is_refused(embedded, files, mode, tmp_path):
+    other = embedded.cast_column("image", hf.Image(mode=mode))
+    with pytest.raises(dp.ManifestError, match=rf"declared as Image\(mode='{mode}'\).*channels=1"):
+        dp.Manifest.from_hf(other)
+    other.select([]).to_parquet(str(tmp_path / "t.parquet"))
+    with pytest.raises(dp.ManifestError, match=rf"declared as Image\(mode='{mode}'\)"):
+        dp.Manifest.open(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("exif", ["ignore", "apply"])
+def test_images_that_datasets_turns_are_told_unless_the_transform_does(tmp_path, caplog, exif):
+    tag = Image.Exif()
+    tag[0x112] = 6
+    Image.new("RGB", (8, 6)).save(tmp_path / "turned.jpg", exif=tag)
+    Image.new("RGB", (8, 6)).save(tmp_path / "other.jpg")
+    paths = [str(tmp_path / name) for name in ("turned.jpg", "other.jpg")]
+    rows = hf.Dataset.from_dict({"image": paths, "label": [0, 1]})
+    manifest = dp.Manifest.from_hf(rows.cast_column("image", hf.Image()), strict=True)
+    transform = dp.EvalTransform(size=4, resize=4, exif=exif)
+    config = dp.TorchConfig(num_workers=0)
+    with dp.build_loader(manifest, config, transform=transform, batch_size=2, device="cpu"):
+        pass
+    said = "takes them as they are stored: 1; set exif='apply'" in caplog.text
+    assert said == (exif == "ignore")
 
 
 def test_images_may_be_files(files):

@@ -235,28 +235,104 @@ def test_text_with_the_columns_is_a_table_whatever_its_name(name, tmp_path):
     assert Manifest.open(tmp_path / name, progress=False).classes == ["cat"]
 
 
-def test_the_converter_of_yolo_in_the_documentation_works(tmp_path):
+@pytest.fixture
+def yolo(tmp_path):
+    """Runs the program of the documentation on images and the texts of their labels."""
     text = (Path(__file__).parents[3] / "docs" / "inputs.md").read_text()
     program = re.search(r"```python\n(# yolo_to_coco.py.*?)```", text, re.DOTALL)[1]
-    put(
-        tmp_path,
-        {
-            "yolo.py": program,
-            "images/1.jpg": JPEG,
-            "images/2.jpg": JPEG,
-            "labels/1.txt": BOX + "1 .5 .5 1 1\n",
-        },
+
+    def run(images, texts, *options):
+        labels = {f"labels/{name}.txt": text for name, text in texts.items()}
+        images = {f"images/{name}": content for name, content in images.items()}
+        put(tmp_path, {"yolo.py": program} | images | labels)
+        given = [tmp_path / "images", tmp_path / "labels", tmp_path / "t.json", "cat", "dog"]
+        command = [sys.executable, tmp_path / "yolo.py", *given, *options]
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+    return run
+
+
+def read_yolo(folder):
+    return Manifest.from_coco(
+        folder / "t.json", root=folder / "images", annotated="upright", progress=False, strict=True
     )
-    given = [
-        str(tmp_path / "images"),
-        str(tmp_path / "labels"),
-        str(tmp_path / "train.json"),
-        "cat",
-        "dog",
-    ]
-    subprocess.run([sys.executable, tmp_path / "yolo.py", *given], check=True)
-    made = Manifest.open(tmp_path / "train.json", images=tmp_path / "images", progress=False)
+
+
+def test_the_converter_of_yolo_in_the_documentation_works(tmp_path, yolo):
+    assert yolo({"1.jpg": JPEG, "2.jpg": JPEG}, {"1": BOX + "1 .5 .5 1 1\r\n"}).returncode == 0
+    made = read_yolo(tmp_path)
     assert made.classes == ["cat", "dog"] and len(made) == 2 and not made.problems
     boxes = made.take_objects(np.arange(2)).boxes
     np.testing.assert_allclose(boxes, [[3, 2.25, 5, 3.75], [0, 0, 8, 6]])
     assert os.listdir(tmp_path / "images")
+
+
+# the left half of the upright picture
+LEFT = "0 0.25 0.5 0.5 1"
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_labels_of_yolo_are_of_the_picture_as_it_is_shown(tmp_path, yolo, orientation):
+    upright = Image.new("RGB", (40, 20))
+    upright.paste((255, 255, 255), (0, 0, 20, 20))
+    back = {1: None, 3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90}
+    turn = back.get(orientation, Image.Transpose.ROTATE_270)
+    stored, tag, file = (
+        upright.transpose(turn) if turn is not None else upright,
+        Image.Exif(),
+        io.BytesIO(),
+    )
+    tag[0x112] = orientation
+    stored.save(file, "PNG", exif=tag)
+    assert yolo({"a.png": file.getvalue()}, {"a": LEFT}).returncode == 0
+    left, top, right, bottom = read_yolo(tmp_path).take_objects(np.array([0])).boxes[0].tolist()
+    inside = np.asarray(stored)[int(top) : int(bottom), int(left) : int(right)]
+    assert inside.size == 20 * 20 * 3 and inside.all()
+
+
+POINTS = "0 0.5 0.5 0.5 0.5 0.4 0.4 2 0.6 0.6 1"
+
+
+def test_keypoints_of_yolo(tmp_path, yolo):
+    flat = "1 0.5 0.5 0.5 0.5 0.4 0.4 0 0"
+    run = yolo({"a.jpg": JPEG}, {"a": f"{POINTS}\n{flat}\n"}, "--keypoints=nose,tail")
+    assert run.returncode == 0, run.stderr
+    made = read_yolo(tmp_path)
+    assert made.keypoints.names == ["nose", "tail"]
+    np.testing.assert_allclose(
+        made.take_objects(np.array([0])).keypoints,
+        [[[3.2, 2.4, 2], [4.8, 3.6, 1]], [[3.2, 2.4, 2], [0, 0, 0]]],
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("--outlines",)])
+def test_outlines_of_yolo(tmp_path, yolo, options):
+    assert yolo({"a.jpg": JPEG}, {"a": "0 .25 .5 .75 .5 .75 1 .25 1"}, *options).returncode == 0
+    made = read_yolo(tmp_path)
+    np.testing.assert_allclose(made.take_objects(np.array([0])).boxes, [[2, 3, 6, 6]])
+    assert json.loads(made.table["target:outlines"][0].as_py()) == [[[2, 3, 6, 3, 6, 6, 2, 6]]]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (POINTS, "10 numbers are an outline, or a box with keypoints; give --outlines or --keyp"),
+        ("0 0.5 0.5 0.5 0.5 0.4 0.4 0.6 0.6", "8 numbers are an outline, or a box with keypoints"),
+        ("0 0.5 0.5 0.5 0.5 0.9", "5 numbers are a box with a confidence"),
+        ("2 0.5 0.5 0.5 0.5", "2 is the number of no class"),
+        ("0 0.5 0.5", "give"),
+        ("cat 0.5 0.5 0.5 0.5", "could not convert"),
+    ],
+)
+def test_a_line_of_yolo_that_is_not_understood_is_named(tmp_path, yolo, line, why):
+    run = yolo({"a.jpg": JPEG}, {"a": f"{BOX}{line}\n", "alone": BOX})
+    assert run.returncode and why in run.stderr
+    assert "a.txt line 2: " in run.stderr and "alone.txt: no image of its name" in run.stderr
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_yolo_without_objects(tmp_path, yolo):
+    assert yolo({"a.jpg": JPEG}, {"a": ""}).returncode
+    assert yolo({"b.jpg": JPEG}, {"b": BOX}).returncode == 0
+    assert len(read_yolo(tmp_path)) == 2

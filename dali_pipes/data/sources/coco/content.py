@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dali_pipes.data.arrow_types import is_unicode
+from dali_pipes.data.composed import composed
 from dali_pipes.data.sources.coco.numbers import is_id, to_number
 from dali_pipes.data.sources.rows.listed_files import (
     normalize_path,
@@ -129,8 +130,8 @@ def _check_entries(file: Path, kind: str, entries: list[Any], name: str) -> None
             )
 
         # a/./b.jpg and a\b.jpg are a/b.jpg: two entries for one file would give it two rows
-        meant = _normalize_name(entry[name]) if name == "file_name" else entry[name]
-        if name == "file_name" and meant.startswith(("/", "../")):
+        meant = _normalize_name(entry[name]) if name == "file_name" else composed(entry[name])
+        if name == "file_name" and meant.startswith("../"):
             outside = (
                 f"{file}: {kind}[{number}] has the file_name {entry[name]!r:.80}, outside the "
                 "folder of the images"

@@ -10,13 +10,17 @@ does not cost its object.
 """
 
 import os
+import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from dali_pipes.checks import check_choice
+from dali_pipes.checks import check_choice, check_path
+from dali_pipes.data.composed import composed
+from dali_pipes.data.doubts import doubt
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.image_table import ImageTable
@@ -24,7 +28,9 @@ from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
 from dali_pipes.data.labels.stored import distinct_labels, no_labels
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import BAD_OBJECTS, BOX_LABELS, TARGET, Targets
-from dali_pipes.data.own_columns import COLUMN
+from dali_pipes.data.omissions import Omission
+from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
+from dali_pipes.data.sets.joining import concat
 from dali_pipes.data.sources.coco.content import CocoContent, Entry, read_content
 from dali_pipes.data.sources.coco.numbers import LARGEST_INT, to_number, to_numbers
 from dali_pipes.data.sources.coco.objects import build_objects
@@ -36,14 +42,14 @@ from dali_pipes.data.sources.rows.listed_files import (
     read_named,
 )
 from dali_pipes.data.sources.rows.source_objects import refuse_without_objects
-from dali_pipes.data.upright import ANNOTATED, upright_size, warn_of_turned
-from dali_pipes.errors import ManifestError
+from dali_pipes.data.upright import ANNOTATED, TURNED, upright_size
+from dali_pipes.errors import ConfigError, ManifestError
 
-IMAGE_ID = "image_id"
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
 def read_coco(
-    annotations: str | Path,
+    annotations: str | Path | Sequence[str | Path],
     *,
     root: str | Path | None = None,
     bad_objects: str = "drop",
@@ -56,7 +62,7 @@ def read_coco(
     progress: bool = True,
     bits: int = 8,
 ) -> ImageTable:
-    """Reads the headers of the images in a JSON file of COCO's form.
+    """Reads the headers of the images in a JSON file of COCO's form, or in several.
 
     That is detection, keypoints, segmentation or captions.
 
@@ -65,6 +71,9 @@ def read_coco(
     COCO's form need both (docs/objects.md). The first caption of an image is its text.
 
     Args:
+        annotations: the file; or a list of files, whose images come one after the other and whose
+            categories are joined by their names. Where their image ids repeat, those of the later
+            files are moved up, which is said.
         root: folder of the images; by default the file's.
         bad_objects: what becomes of an object that makes no sense, such as one with an empty
             box: "drop" leaves it out and lists it in `dropped`; "problem" leaves out its image.
@@ -84,19 +93,36 @@ def read_coco(
     """
     check_choice("bad_objects", bad_objects, BAD_OBJECTS)
     check_choice("annotated", annotated, ANNOTATED)
+    if isinstance(annotations, (list, tuple)):
+        if not annotations:
+            raise ConfigError("from_coco is given an empty list; name one file at least")
+        read = partial(
+            read_coco,
+            root=root,
+            bad_objects=bad_objects,
+            flip_pairs=flip_pairs,
+            annotated=annotated,
+            verify=verify,
+            max_pixels=max_pixels,
+            workers=workers,
+            progress=progress,
+            bits=bits,
+        )
+        return finish(concat(list(map(read, annotations)), apart=False), None, strict)
     pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
     targets = Targets(bad_objects=bad_objects, flip_pairs=pairs, annotated=annotated)
     check = ScanOptions(verify, max_pixels, workers, progress, targets, bits=bits)
 
-    file = Path(os.path.abspath(annotations))
+    file = Path(os.path.abspath(check_path("annotations", annotations)))
     folder = Path(os.path.abspath(root or file.parent))
-    classes, table, keypoints, category_ids = scan_coco(file, folder, check)
+    classes, table, keypoints, category_ids, doubts = scan_coco(file, folder, check)
 
     facts = ManifestFacts(
         keypoints=keypoints,
         names_flip_pairs=pairs is not None,
         boxes_upright=annotated == "upright",
         category_ids=category_ids,
+        omissions=doubts,
     )
     images = ImageTable.from_table(folder, classes, table, facts)
     return finish(images, None, strict)
@@ -104,17 +130,17 @@ def read_coco(
 
 def scan_coco(
     file: Path, root: Path, check: ScanOptions
-) -> tuple[list[str], pa.Table, Keypoints | None, list[Any]]:
-    """Returns class names, rows, the keypoints (None: there are none), and the id of each category.
+) -> tuple[list[str], pa.Table, Keypoints | None, list[Any], list[Omission]]:
+    """Returns class names, rows, the keypoints (None: there are none), the id of each category, and
+    doubts.
 
     Raises ManifestError if the file is not of COCO's form, if none of its images is below `root`,
     or if it has objects and none of them can be used.
     """
     read = read_content(file)
+    names, doubts = _place_names(file, root, [image["file_name"] for image in read.images])
     # files that are not there are problems of single images, unless none is there
-    paths, headers = read_named(
-        root, [os.fsencode(image["file_name"]) for image in read.images], check
-    )
+    paths, headers = read_named(root, names, check)
     if all(header.problem in MISSING_FILE_PROBLEMS for header in headers):
         none = (
             f"none of its {len(paths):,} images is in {root}, the first is "
@@ -138,7 +164,7 @@ def scan_coco(
         usable = headers
         # nothing shows whether these were annotated as stored or upright
         if check.targets.annotated is None and (turned := _list_turned(read, headers)):
-            warn_of_turned(file, len(turned), turned[0])
+            doubts.append(doubt(TURNED, turned, len(turned)))
         headers, targets = check_objects(
             build_objects(read, headers, keypoints, upright),
             headers,
@@ -174,11 +200,45 @@ def scan_coco(
     ids = [category["id"] for category in read.categories]
     strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]
     return (
-        [category["name"] for category in read.categories],
+        [composed(category["name"]) for category in read.categories],
         pa.concat_tables([table, unused_rows(table, strays)]),
         keypoints,
         ids,
+        doubts,
     )
+
+
+def _place_names(file: Path, root: Path, names: list[str]) -> tuple[list[bytes], list[Omission]]:
+    """Returns the names of files relative to the root, and a note if their beginning was left out.
+
+    Absolute names are of this machine or of another one: of the latter so many leading folders are
+    left out that the first of them is below the root.
+
+    Raises ManifestError if an absolute name is not below it.
+    """
+    slashed = [name.strip().replace("\\", "/") for name in names]
+    absolute = [name for name in slashed if _ABSOLUTE.match(name)]
+    if not absolute:
+        return [os.fsencode(name) for name in names], []
+
+    parts = absolute[0].split("/")
+    cuts = range(1, len(parts))
+    cut = next((cut for cut in cuts if root.joinpath(*parts[cut:]).is_file()), None)
+    if cut is None and not any(name.startswith("/") for name in absolute):
+        return [os.fsencode(name) for name in names], []  # of Windows, and none is there
+    start = "/".join(parts[:cut]) + "/"
+    outside = [name for name in absolute if cut is None or not name.startswith(start)]
+    if outside:
+        number = slashed.index(outside[0])
+        raise ManifestError(
+            f"{file}: images[{number}] has the file_name {names[number]!r:.80}, outside the folder "
+            "of the images; give a root that holds all of them, and names relative to the folder"
+        )
+    relative = [os.fsencode(name.removeprefix(start)) for name in slashed]
+    if Path(start) in (root, root.resolve()):
+        return relative, []
+    what = f"file names begin with {start}, which is left out, since they are below {root}"
+    return relative, [doubt(what, absolute, len(absolute), "note")]
 
 
 def _image_ids(read: CocoContent) -> pa.Array:

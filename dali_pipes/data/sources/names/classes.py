@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from dali_pipes.data.composed import composed
 from dali_pipes.data.sources.names.splits import split_of
 from dali_pipes.errors import ManifestError
 
@@ -21,6 +22,23 @@ BESIDE = "images beside the class folders"
 UNNAMED = "images of folders that classes does not name"
 LOOPS = "links to a folder that they lie in"
 NUMBERED = "housekeeping folders with images, to which ImageFolder gives class numbers"
+
+
+def name_folders(place: Path | str, folders: Iterable[str]) -> dict[str, str]:
+    """The folder of each class, as the file system names it, by the name of the class.
+
+    Raises:
+        ManifestError: two folders have one name, in two forms of its accents.
+    """
+    by_name: dict[str, str] = {}
+    for folder in sorted(folders):
+        other = by_name.setdefault(composed(folder), folder)
+        if other != folder:
+            raise ManifestError(
+                f"{place}: the folders {other!a} and {folder!a} have the same name, whose accents "
+                "are written in two ways; move the images of one into the other"
+            )
+    return by_name
 
 
 def choose_classes(

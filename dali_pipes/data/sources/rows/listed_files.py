@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from dali_pipes.data.composed import composed, decomposed
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.sources.rows.files import read_headers
 from dali_pipes.data.spelling import Text
@@ -48,16 +49,14 @@ def read_listed(
     for row, why in sorted(unnamed.items()):
         headers.insert(row, Header(0, 0, problem=why))
 
-    # Paths that lead to no file may be written for Windows, or with blanks around them.
+    # Paths that lead to no file may be written in another way.
     lost = [row for row, header in enumerate(headers) if header.problem in MISSING_FILE_PROBLEMS]
-    others = {row: other for row in lost if (other := normalize_path(cells[row])) != cells[row]}
-    _retry_paths(
-        root,
-        paths,
-        headers,
-        {row: _relative_to_root(other, folder, root) for row, other in others.items()},
-        check,
-    )
+    others = {
+        row: [_relative_to_root(other, folder, root) for other in other_spellings(cells[row])]
+        for row in lost
+    }
+    _retry_paths(root, paths, headers, others, check)
+    paths = list(map(_without_dots, paths))
 
     if len(lost) == len(named) and all(
         headers[row].problem in MISSING_FILE_PROBLEMS for row in lost
@@ -70,34 +69,37 @@ def read_named(
     root: Path, names: Sequence[bytes], check: ScanOptions
 ) -> tuple[list[bytes], list[Header]]:
     """Returns the path of each name below `root`, and its header. A name that leads to no file is
-    tried as `normalize_path`.
+    tried in `other_spellings`.
     """
     paths, headers = list(names), list(_headers(root, names, check))
     lost = [
         place for place, header in enumerate(headers) if header.problem in MISSING_FILE_PROBLEMS
     ]
-    others = {
-        place: other for place in lost if (other := normalize_path(paths[place])) != paths[place]
-    }
+    others = {place: other_spellings(paths[place]) for place in lost}
     _retry_paths(root, paths, headers, others, check)
-    return paths, headers
+    return list(map(_without_dots, paths)), headers
 
 
 def _retry_paths(
     root: Path,
     paths: list[bytes],
     headers: list[Header],
-    others: dict[int, bytes],
+    others: dict[int, list[bytes]],
     check: ScanOptions,
 ) -> None:
-    """Tries other paths, by their positions; one that leads to a file replaces the path and its
-    header.
+    """Tries other paths, by their positions; the first one that leads to a file replaces the path
+    and its header.
     """
-    for (place, path), header in zip(
-        others.items(), _headers(root, list(others.values()), check), strict=True
-    ):
-        if header.problem not in MISSING_FILE_PROBLEMS:
-            paths[place], headers[place] = path, header
+    while others := {place: tries for place, tries in others.items() if tries}:
+        first = [tries[0] for tries in others.values()]
+        found = dict(
+            zip(others, zip(first, _headers(root, first, check), strict=True), strict=True)
+        )
+        for place, (path, header) in found.items():
+            if header.problem not in MISSING_FILE_PROBLEMS:
+                paths[place], headers[place] = path, header
+                others[place] = []
+        others = {place: tries[1:] for place, tries in others.items()}
 
 
 def _headers(root: Path, paths: Sequence[bytes], check: ScanOptions) -> Iterable[Header]:
@@ -133,6 +135,22 @@ def _rows_without_path(cells: Sequence[bytes]) -> dict[int, str]:
         elif b"\0" in cell:
             rows[row] = "its path has a NUL character; write it anew"
     return rows
+
+
+def other_spellings(cell: bytes) -> list[bytes]:
+    """How the path of a file may be written besides: without blanks around it, with slashes for
+    backslashes, and with accents as programs write them or as a Mac stores them.
+    """
+    plain = os.fsdecode(normalize_path(cell))
+    tries = [os.fsencode(each) for each in (plain, composed(plain), decomposed(plain))]
+    return [each for each in dict.fromkeys(tries) if each != cell]
+
+
+def _without_dots(path: bytes) -> bytes:
+    """The path without parts that lead nowhere, so that a file has one path: a/./b and a//b."""
+    if b"//" not in path and not path.startswith(b"./") and b"/./" not in path:
+        return path
+    return b"/".join(part for part in path.split(b"/") if part not in (b"", b"."))
 
 
 def normalize_path(cell: bytes) -> bytes:

@@ -94,17 +94,51 @@ def keep_good_parts(objects: SourceObjects, boxes: NDArray[np.float32]) -> Sourc
 
     keypoints = objects.keypoints
     if keypoints is not None:
-        infinite = ~(np.abs(keypoints) <= _LARGEST)
-        wrong = np.flatnonzero(infinite.any(axis=1))
-        for number in wrong.tolist():
-            point = infinite[number].argmax() // 3 + 1
-            without.setdefault(number, []).append(
-                f"its keypoints are left out: keypoint {point} is not finite"
-            )
-        if wrong.size:
+        faults = _find_point_faults(
+            keypoints.reshape(len(boxes), keypoints.shape[1] // 3, 3), boxes
+        )
+        for number, why in faults.items():
+            without.setdefault(number, []).append(f"its keypoints are left out: {why}")
+        if faults:
             keypoints = keypoints.copy()
-            keypoints[wrong] = 0
+            keypoints[list(faults)] = 0
     return replace(objects, areas=areas, keypoints=keypoints, without=without)
+
+
+def _find_point_faults(points: NDArray[np.float64], boxes: NDArray[np.float32]) -> dict[int, str]:
+    """Returns what is wrong with the keypoints of objects, by the number of the object.
+
+    Args:
+        points: (M, K, 3) x, y, visibility.
+    """
+    faults: dict[int, str] = {}
+    places, visibility = points[..., :2], points[..., 2]
+
+    # those of fractions lie within the first pixel; the box says that the object is larger
+    is_labelled = visibility > 0
+    with np.errstate(all="ignore"):  # some numbers are not finite
+        is_far = ((places < 0) | (places > 1)).any(axis=2) & is_labelled
+        is_whole = (places == np.floor(places)).all(axis=2) | ~is_labelled
+        is_large = (boxes[:, 2:] - boxes[:, :2] > 2).all(axis=1)
+    are_fractions = is_labelled.any(axis=1) & ~is_far.any(axis=1) & ~is_whole.all(axis=1) & is_large
+    for number in np.flatnonzero(are_fractions).tolist():
+        faults[number] = (
+            "all of them are within the first pixel, as if they were in fractions of the image and "
+            "not in pixels"
+        )
+
+    is_strange = ~np.isin(visibility, (0, 1, 2))
+    for number in np.flatnonzero(is_strange.any(axis=1)).tolist():
+        point = int(is_strange[number].argmax())
+        faults[number] = (
+            f"keypoint {point + 1} has the visibility {visibility[number, point]:g}, which is none "
+            "of 0, 1 and 2"
+        )
+
+    is_infinite = np.asarray(~(np.abs(points) <= _LARGEST).all(axis=2))
+    for number in np.flatnonzero(is_infinite.any(axis=1)).tolist():
+        faults[number] = f"keypoint {is_infinite[number].argmax() + 1} is not finite"
+    return faults
 
 
 def areas_of(boxes: NDArray[np.float32]) -> NDArray[np.float32]:

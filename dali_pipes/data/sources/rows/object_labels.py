@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.labels.stored import MAX_CLASSES, distinct_labels
 from dali_pipes.errors import ManifestError
 
@@ -43,9 +44,10 @@ def number_labels(
             )
             raise ManifestError(f"{source}: labels of objects go up to {high}; {advice}")
 
-        classes = [str(number) for number in range(high + 1)] if classes is None else classes
+        classes = number_names(high + 1) if classes is None else classes
         numbers = values.cast(pa.int64())
     else:
+        values = pc.utf8_normalize(values, form="NFC")
         classes = sorted(set(values.to_pylist())) if classes is None else classes
         numbers = pc.index_in(values, value_set=pa.array(classes, values.type)).cast(pa.int64())
         if numbers.null_count:

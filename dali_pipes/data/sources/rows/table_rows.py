@@ -5,16 +5,19 @@ images.
 `build_rows` puts labels, objects and further columns beside the headers of the images.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
 
-from dali_pipes.data.arrow_types import is_text
+from dali_pipes.data.arrow_types import fields_of, is_text
+from dali_pipes.data.doubts import doubt
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.labels.reader import Labels, read_labels
 from dali_pipes.data.labels.stored import no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
-from dali_pipes.data.own_columns import read_columns
+from dali_pipes.data.omissions import Omission
+from dali_pipes.data.own_columns import is_kept_type, read_columns
 from dali_pipes.data.sources.rows.files import file_rows
 from dali_pipes.data.sources.rows.object_cells import object_columns, read_cells
 from dali_pipes.data.sources.rows.object_labels import number_labels
@@ -22,12 +25,22 @@ from dali_pipes.data.sources.table_columns import refuse_missing
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
+# the names that others give the fields of objects
+_BOXES, _BOX_LABELS = ("bbox", "boxes", "bboxes"), ("category", "label", "labels", "categories")
+
 
 def read_row_labels(
-    file: Path | str, table: pa.Table, options: TableOptions, check: ScanOptions
+    file: Path | str,
+    table: pa.Table,
+    options: TableOptions,
+    check: ScanOptions,
+    are_numbers: bool = False,
 ) -> Labels | None:
     """Returns the labels of the rows; None: none are read, since there are only targets, or since
     the objects have the labels.
+
+    Args:
+        are_numbers: whether lists are known to be of class numbers.
     """
     if (
         not check.with_labels
@@ -35,7 +48,8 @@ def read_row_labels(
         or options.label_column not in table.column_names
     ):
         return None
-    return read_labels(file, table[options.label_column], options)
+    width = 0 if are_numbers else len(check.classes or ()) or None
+    return read_labels(file, table[options.label_column], options, width)
 
 
 def build_rows(
@@ -47,14 +61,14 @@ def build_rows(
     options: TableOptions,
     labels: Labels | None,
     targets: Targets,
-) -> tuple[list[str], pa.Table]:
-    """Returns class names, and a row for each image.
+) -> tuple[list[str], pa.Table, list[Omission]]:
+    """Returns class names, a row for each image, and notes of how the table is read.
 
     `columns` are the manifest's columns besides those that the table has.
     """
-    columns |= read_columns(
-        file, table, {options.path_column, options.label_column, *targets.named.values()}
-    )
+    used = {options.path_column, options.label_column, *targets.named.values()}
+    columns |= read_columns(file, table, used)
+    notes = _list_left_columns(table, used)
 
     if targets.text:
         columns[TARGET + "text"] = (
@@ -64,10 +78,10 @@ def build_rows(
     if targets.boxes:
         headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
         classes, objects[BOX_LABELS], values = number_labels(file, objects[BOX_LABELS])
-        return classes, file_rows(paths, values, headers, columns | objects)
+        return classes, file_rows(paths, values, headers, columns | objects), notes
 
     if labels is None:
-        return [], file_rows(paths, no_labels(len(paths)), headers, columns)
+        return [], file_rows(paths, no_labels(len(paths)), headers, columns), notes
 
     for row, why in labels.problems.items():
         # of the image's own problem only what is wrong: the advice comes once, at the end
@@ -75,7 +89,36 @@ def build_rows(
             why = f"{problem.partition(';')[0]}, and {why}"
         why = f"{why} (row {row + 1}); give it one, or remove the row"
         headers[row] = headers[row]._replace(problem=why)
-    return labels.classes, file_rows(paths, labels.values, headers, columns)
+    rows = file_rows(paths, labels.values, headers, columns)
+    return labels.classes, rows, [*labels.notes, *notes]
+
+
+def _list_left_columns(table: pa.Table, used: Collection[str]) -> list[Omission]:
+    """The columns that are read by nobody, since a manifest keeps none of their types."""
+    heads = {name.partition(".")[0] for name in used}
+    left = [
+        field
+        for field in table.schema
+        if field.name not in used and field.name not in heads and not is_kept_type(field.type)
+    ]
+    notes = []
+    for field in left:
+        inner = fields_of(field.type)
+        if boxes := next((name for name in _BOXES if name in inner), None):
+            labels = next((name for name in _BOX_LABELS if name in inner), "…")
+            notes.append(
+                doubt(
+                    f"a column of objects, whose boxes are not read; targets=Targets(boxes="
+                    f"'{field.name}.{boxes}', box_labels='{field.name}.{labels}', "
+                    "box_format='xywh') reads them, if they are written so",
+                    [field.name],
+                    1,
+                )
+            )
+    names = [field.name for field in left]
+    if names:
+        notes.append(doubt("columns of types that are not kept", names, len(names), "note"))
+    return notes
 
 
 def check_columns(

@@ -591,3 +591,105 @@ def test_whatever_is_in_the_file_it_is_one_line_or_a_manifest(folder, data):
         assert [rasterize(outline, 30, 40).shape for outline in json.loads(text)] == [
             (30, 40)
         ] * count
+
+
+# names of files, and several files
+
+
+@pytest.mark.parametrize(
+    ("begin", "noted"),
+    [
+        ("{folder}/", False),
+        ("/home/other/data/", True),
+        ("C:\\data\\coco\\", True),
+        ("D:/x/", True),
+    ],
+)
+def test_absolute_names_are_below_the_root(folder, begin, noted):
+    begin = begin.format(folder=folder)
+    (folder / "sub").mkdir()
+    (folder / "0.jpg").rename(folder / "sub/0.jpg")
+    inner = begin + ("sub\\" if "\\" in begin else "sub/")
+    images = [
+        {"id": number, "file_name": f"{inner if number == 0 else begin}{number}.jpg"}
+        for number in range(3)
+    ]
+    file = written(folder, [one(image_id=1)], images=images)
+    manifest = Manifest.open(file, progress=False)
+    assert [str(manifest.path(number).relative_to(folder)) for number in range(3)] == [
+        "sub/0.jpg",
+        "1.jpg",
+        "2.jpg",
+    ]
+    notes = [each.kind for each in manifest.omissions if each.unit == "note"]
+    assert len(notes) == noted and all("file names begin with " in note for note in notes)
+
+
+def test_absolute_names_of_elsewhere_are_refused(folder):
+    images = [{"id": 0, "file_name": "/elsewhere/x.jpg"}, {"id": 1, "file_name": "0.jpg"}]
+    file = written(folder, [one(image_id=1)], images=images)
+    with pytest.raises(ManifestError, match=r"images\[0\] has the file_name '/elsewhere/x.jpg'"):
+        Manifest.open(file, progress=False)
+    images = [{"id": 0, "file_name": "/data/0.jpg"}, {"id": 1, "file_name": "/other/1.jpg"}]
+    file = written(folder, [one(image_id=1)], images=images)
+    with pytest.raises(ManifestError, match=r"images\[1\] has the file_name '/other/1.jpg'"):
+        Manifest.open(file, progress=False)
+
+
+def two_files(folder, ids=lambda number: number):
+    """Files of two sets with the same image ids."""
+    files = []
+    for place, name in enumerate("ab"):
+        (folder / name).mkdir()
+        for number in range(2):
+            Image.new("RGB", (40, 30)).save(folder / name / f"{name}{number}.jpg")
+        images = [
+            {"id": ids(number), "file_name": f"{name}/{name}{number}.jpg"} for number in range(2)
+        ]
+        kinds = [{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}][:: 1 - 2 * place]
+        kinds = [kind | {"id": at} for at, kind in enumerate(kinds, 1)]
+        objects = [one(1, image_id=ids(0), category_id=1), one(2, image_id=ids(1), category_id=2)]
+        content = {"images": images, "annotations": objects, "categories": kinds}
+        files.append(folder / f"{name}.json")
+        files[-1].write_text(json.dumps(content))
+    return files
+
+
+def test_several_files_are_joined_by_names_and_get_own_ids(folder):
+    files = two_files(folder)
+    manifest = Manifest.from_coco(files, progress=False)
+    assert [manifest.path(number).name for number in range(4)] == [
+        "a0.jpg",
+        "a1.jpg",
+        "b0.jpg",
+        "b1.jpg",
+    ]
+    assert manifest.classes == ["dog", "cat"]
+    assert manifest.take_objects(np.arange(4)).labels.tolist() == [0, 1, 1, 0]
+    assert manifest.columns["image_id"].tolist() == [0, 1, 2, 3]
+    (note,) = manifest.omissions
+    assert note.unit == "note" and note.kind.startswith("image ids that are 2 higher than in")
+    joined = Manifest.concat([Manifest.from_coco(file, progress=False) for file in files])
+    assert joined.columns["image_id"].tolist() == [0, 1, 2, 3]
+    assert joined.fingerprint == manifest.fingerprint
+
+
+def test_ids_that_differ_stay(folder):
+    files = two_files(folder)
+    content = json.loads(files[1].read_text())
+    for image, new in zip(content["images"], (7, 3), strict=True):
+        image["id"] = new
+    content["annotations"] = [one(1, image_id=7, category_id=1)]
+    files[1].write_text(json.dumps(content))
+    manifest = Manifest.from_coco(files, progress=False)
+    assert manifest.columns["image_id"].tolist() == [0, 1, 7, 3] and not manifest.omissions
+
+
+def test_ids_that_are_text_and_repeat_are_refused(folder):
+    files = two_files(folder, ids=lambda number: f"x{number}")
+    with pytest.raises(ManifestError, match="image ids are text, and another set has some"):
+        Manifest.from_coco(files, progress=False)
+    with pytest.raises(ConfigError, match="empty list"):
+        Manifest.from_coco([])
+    with pytest.raises(ConfigError, match="annotations is"):
+        Manifest.from_coco(3)

@@ -1,0 +1,334 @@
+"""What most likely means something else than it is read as is told once, counted and named, and
+refused by `strict`.
+"""
+
+import json
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from every_kind import OF_NUMBERS, cached, folders, write_pictures
+from PIL import Image
+
+import dali_pipes as dp
+
+every_kind = pytest.mark.parametrize("kind", OF_NUMBERS)
+
+
+def doubts(manifest, unit="doubt"):
+    """Of each doubt what it is, without advice, and how many."""
+    return {
+        each.kind.partition(";")[0]: each.number for each in manifest.omissions if each.unit == unit
+    }
+
+
+# class numbers
+
+
+@every_kind
+def test_labels_that_begin_at_1(kind, tmp_path):
+    read = OF_NUMBERS[kind](tmp_path / "s", [1, 2, 3, 2])
+    manifest = read()
+    assert [what.partition(",")[0] for what in doubts(manifest)] == ["no label is 0"]
+    assert manifest.labels.tolist() == [1, 2, 3, 2]
+    with pytest.raises(dp.OmissionError, match=r"in doubt: no label is 0.*or in doubt"):
+        read(strict=True)
+    # who names the classes has looked
+    named = ["none", "cat", "dog", "eel"]
+    assert doubts(read(classes=named, strict=True)) == {}
+    assert doubts(manifest.with_classes(named)) == {}
+    assert doubts(manifest.with_classes(manifest.classes)) == {}
+
+
+@every_kind
+def test_gaps_are_a_doubt_only_where_each_class_would_have_an_image(kind, tmp_path):
+    many = OF_NUMBERS[kind](tmp_path / "many", [0, 3] * 25)()
+    assert doubts(many) == {"class numbers without an image": 2}
+    few = OF_NUMBERS[kind](tmp_path / "few", [0, 9, 4])(strict=True)
+    assert doubts(few) == {}
+    assert doubts(few, "note") == {"class numbers without an image": 7}
+
+
+def test_labels_of_objects_that_begin_at_1(tmp_path):
+    rows = {"path": write_pictures(tmp_path, 2), "b": [[0, 0, 1, 2]] * 2, "l": [[1], [2]]}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    targets = dp.Targets(boxes="b", box_labels="l")
+    manifest = dp.Manifest.open(tmp_path / "t.parquet", targets=targets, progress=False)
+    assert [what.partition(",")[0] for what in doubts(manifest)] == ["no label is 0"]
+
+
+@pytest.mark.parametrize("names", ["folders", "text"])
+def test_numbers_in_the_order_of_text(names, tmp_path):
+    labels = ["0", "1", "10", "2"]
+    if names == "folders":
+        read = folders(tmp_path, labels)
+    else:
+        read = OF_NUMBERS["parquet"](tmp_path, labels)
+    manifest = read()
+    assert manifest.classes == ["0", "1", "10", "2"]
+    assert list(doubts(manifest)) == [
+        "classes are numbers in the order of text, so class 2 is '10'"
+    ]
+    assert doubts(read(classes=["0", "1", "2", "10"], strict=True)) == {}
+
+
+@pytest.mark.parametrize(
+    "labels", [["0", "1", "2"], ["00", "01", "10"], ["a", "b"], ["1", "x"], ["8", "9"]]
+)
+def test_folders_in_the_order_of_their_numbers_or_of_names_are_no_doubt(labels, tmp_path):
+    assert doubts(folders(tmp_path, labels)(strict=True)) == {}
+
+
+def test_joined_names(tmp_path):
+    cells = ["cat", "dog", "cat|dog", "dog|cat"]
+    read = OF_NUMBERS["csv"](tmp_path, cells)
+    (what,) = doubts(read())
+    assert what == "class names are other names joined by '|'"
+    assert doubts(read(label_separator="|", strict=True)) == {}
+
+
+@pytest.mark.parametrize(
+    "cells", [["canna lily", "lily", "canna"], ["a-b", "a", "b"], ["cat|dog", "cat", "eel|fox"]]
+)
+def test_names_with_signs_are_no_doubt(cells, tmp_path):
+    assert doubts(OF_NUMBERS["csv"](tmp_path, cells)(strict=True)) == {}
+
+
+# files in several rows
+
+
+def table(folder, rows):
+    write_pictures(folder, 4)
+    (folder / "t.csv").write_text("path,label\n" + "".join(f"{path},{n}\n" for path, n in rows))
+    return lambda **options: dp.Manifest.open(folder / "t.csv", progress=False, **options)
+
+
+def test_a_file_with_two_labels(tmp_path):
+    rows = [("0.png", "a"), ("1.png", "b"), ("./0.png", "b"), ("2.png", "a"), (".//2.png", "a")]
+    read = table(tmp_path, rows)
+    manifest = read()
+    (doubt,) = [each for each in manifest.omissions if each.unit == "doubt"]
+    assert doubt.kind.startswith("files that are in rows of different labels")
+    assert (doubt.number, doubt.names) == (1, ["0.png"])
+    assert doubts(manifest, "note") == {
+        "files that are in several rows, each of which is a sample": 1
+    }
+    with pytest.raises(dp.OmissionError, match="different labels"):
+        read(strict=True)
+
+
+def test_a_file_of_several_rows_stays_in_one_part(tmp_path):
+    rows = [(f"{number % 4}.png", "ab"[number % 2]) for number in range(40)]
+    manifest = table(tmp_path, rows)()
+    for seed in range(20):
+        parts = manifest.split({"a": 0.5, "b": 0.5}, seed=seed)
+        files = [{str(part.path(n)) for n in range(len(part))} for part in parts.values()]
+        assert all(files) and not files[0] & files[1]
+
+
+# boxes and points
+
+
+def with_boxes(folder, boxes, form="xyxy", points=None, areas=None, side=64):
+    """An image of each box."""
+    folder.mkdir(exist_ok=True)
+    for number in range(len(boxes)):
+        Image.new("RGB", (side, side)).save(folder / f"{number}.png")
+    rows = {
+        "path": [f"{number}.png" for number in range(len(boxes))],
+        "b": boxes,
+        "l": [[0]] * len(boxes),
+    }
+    targets = {"boxes": "b", "box_labels": "l", "box_format": form}
+    if points is not None:
+        rows["k"], targets["keypoints"], targets["keypoint_names"] = points, "k", ["nose"]
+    if areas is not None:
+        rows["a"], targets["areas"] = areas, "a"
+    pq.write_table(pa.table(rows), folder / "t.parquet")
+    targets = dp.Targets(**targets)
+    return lambda **options: dp.Manifest.open(
+        folder / "t.parquet", targets=targets, progress=False, **options
+    )
+
+
+CORNERS = [[20, 20, 60, 60]] * 9 + [[2, 2, 12, 12]]
+
+
+def test_corners_that_are_read_as_sizes(tmp_path):
+    read = with_boxes(tmp_path, CORNERS, "xywh")
+    assert doubts(read()) == {
+        "of 10 boxes, those that reach out of their images, as x1, y1, x2, y2 do where x, y, "
+        "width, height are read": 9
+    }
+    with pytest.raises(dp.OmissionError, match="reach out"):
+        read(strict=True)
+
+
+@pytest.mark.parametrize("over", [1.9, 0.02])
+def test_boxes_that_touch_the_border_are_no_doubt(over, tmp_path):
+    side = 64 if over > 1 else 500
+    more = over if over > 1 else over * side
+    boxes = [[-more, 0, side + more, side]] * 9 + [[-50, 0, side, side]]
+    assert doubts(with_boxes(tmp_path, boxes, side=side)(strict=True)) == {}
+
+
+def test_sizes_that_are_read_as_corners_do_not_fit_their_areas(tmp_path):
+    sizes = [[4, 4, 40, 40]] * 10
+    read = with_boxes(tmp_path, sizes, areas=[[1600]] * 10)
+    assert list(doubts(read())) == ["of 10 areas, those that are larger than their boxes"]
+    # an area of a mask is smaller, and some programs count the last pixel too
+    for area in (700, 1369):
+        fits = with_boxes(tmp_path, sizes, areas=[[area]] * 10)
+        assert doubts(fits(strict=True)) == {}
+
+
+def test_points_outside_of_their_images(tmp_path):
+    boxes = [[20, 20, 60, 60]] * 10
+    read = with_boxes(tmp_path, boxes, points=[[90, 10, 2]] * 5 + [[30, 30, 2]] * 5)
+    assert list(doubts(read())) == ["of 10 keypoints, those outside of their images"]
+    # those that are not labelled are nowhere
+    fits = with_boxes(tmp_path, boxes, points=[[900, 10, 0]] * 5 + [[64.5, 30, 2]] * 5)
+    assert doubts(fits(strict=True)) == {}
+
+
+@pytest.mark.parametrize(
+    ("points", "why"),
+    [
+        ([30, 30, 3], "keypoint 1 has the visibility 3, which is none of 0, 1 and 2"),
+        ([30, 30, 0.7], "keypoint 1 has the visibility 0.7"),
+        ([30, 30, -1], "keypoint 1 has the visibility -1"),
+        ([0.4, 0.6, 2], "as if they were in fractions of the image"),
+        ([0, 1, 2], None),
+        ([0, 0, 0], None),
+    ],
+)
+def test_a_point_that_makes_no_sense_costs_the_points_alone(points, why, tmp_path):
+    manifest = with_boxes(tmp_path, [[20, 20, 60, 60]], points=[points])()
+    assert len(manifest) == 1 and len(manifest.take_objects(np.array([0])).boxes) == 1
+    assert [why in line for _, line in manifest.dropped] == ([True] if why else [])
+
+
+# masks
+
+
+def masks(folder, *levels, **options):
+    for name in "im":
+        (folder / name).mkdir(exist_ok=True)
+    for number in range(3):
+        values = np.resize(np.array(levels, np.uint8), (24, 24))
+        Image.new("RGB", (24, 24)).save(folder / f"i/{number}.png")
+        Image.fromarray(values).save(folder / f"m/{number}.png")
+    return lambda **more: dp.Manifest.from_masks(
+        folder / "i", folder / "m", progress=False, **(options | more)
+    )
+
+
+@pytest.mark.parametrize(
+    ("levels", "advice"),
+    [
+        ((0, 255), "{255: 1}"),
+        ((0, 128, 255), "{128: 1, 255: 2}"),
+        ((0, 206, 210), "{206: 1, 210: 2}"),
+        ((0, 1, 192), "{1: 1, 192: 2}"),
+        ((0, 254), "{254: 1}"),
+        (tuple(range(256)), "without smoothing"),
+    ],
+)
+def test_gray_levels_that_are_taken_for_classes(levels, advice, tmp_path):
+    read = masks(tmp_path, *levels)
+    (doubt,) = [each for each in read().omissions if each.unit == "doubt"]
+    assert (
+        advice in doubt.kind
+        and doubt.number == 3
+        and doubt.names == ["i/0.png", "i/1.png", "i/2.png"]
+    )
+    with pytest.raises(dp.OmissionError):
+        read(strict=True)
+
+
+@pytest.mark.parametrize(
+    ("levels", "options"),
+    [
+        ((0, 1, 2, 255), {}),
+        ((0, 15, 255), {}),  # VOC's
+        ((1, 2, 3), {}),  # trimaps of Pets
+        ((0, 7, 33, 255), {}),  # Cityscapes'
+        (tuple(range(0, 151, 7)), {}),  # ADE20K's
+        ((0, 255), {"mask_values": {255: 1}}),
+        ((0, 255), {"mask_values": {255: 255}}),
+        ((0, 255), {"classes": ["only"]}),
+        ((0, 128, 255), {"mask_values": {128: 1, 255: 2}}),
+    ],
+)
+def test_masks_of_classes_are_no_doubt(levels, options, tmp_path):
+    assert doubts(masks(tmp_path, *levels, **options)(strict=True)) == {}
+
+
+# the report
+
+
+def test_a_doubt_is_told_once_and_on_the_first_rank(tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    read = OF_NUMBERS["csv"](tmp_path, [1, 2])
+    manifest = read()
+    assert caplog.text.count("in doubt: no label is 0") == 1
+    manifest.tell_omissions()
+    manifest.with_classes(["a", "b", "c"]).tell_omissions()
+    assert caplog.text.count("in doubt") == 1 and caplog.records[-1].levelname == "WARNING"
+    caplog.clear()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    read()
+    assert not caplog.text
+
+
+def test_a_note_is_no_warning(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    OF_NUMBERS["csv"](tmp_path, [0, 9])()
+    assert [each.levelname for each in caplog.records] == ["INFO"]
+    assert "note: class numbers without an image: 8 (1, 2, 3, …)" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["m.arrow", "m.parquet"])
+def test_a_saved_manifest_keeps_its_doubts(name, tmp_path):
+    manifest = OF_NUMBERS["csv"](tmp_path, [1, 2])()
+    manifest.save(tmp_path / name)
+    loaded = dp.Manifest.load(tmp_path / name)
+    assert loaded.omissions == manifest.omissions and doubts(loaded)
+    with pytest.raises(dp.OmissionError):
+        dp.Manifest.open(tmp_path / name, strict=True)
+    assert not doubts(dp.Manifest.open(tmp_path / name, classes=["a", "b", "c"], strict=True))
+
+
+def test_a_cached_scan_keeps_them_and_stays_mapped(tmp_path):
+    read = cached(tmp_path, [1, 2])
+    for _ in range(2):
+        manifest = read()
+        assert doubts(manifest) and manifest.images.samples.files
+
+
+def test_a_part_is_refused_for_the_doubts_of_the_whole(tmp_path):
+    manifest = OF_NUMBERS["csv"](tmp_path, [1, 2, 2])()
+    part = manifest.filter("label == 2")
+    assert doubts(part) == {}
+    with pytest.raises(dp.OmissionError, match="no label is 0"):
+        part.tell_omissions(strict=True)
+
+
+def test_joined_sets_have_the_doubts_of_each(tmp_path):
+    first, second = (OF_NUMBERS["csv"](tmp_path / name, [1, 2])() for name in "ab")
+    (number,) = doubts(dp.Manifest.concat([first, second])).values()
+    assert number == 2
+
+
+def test_a_file_of_before_is_looked_at_when_it_is_opened(tmp_path):
+    manifest = OF_NUMBERS["csv"](tmp_path, [1, 2])()
+    manifest.save(tmp_path / "m.parquet")
+    table = pq.read_table(tmp_path / "m.parquet")
+    (key,) = table.schema.metadata
+    head = json.loads(table.schema.metadata[key])
+    del head["known"]["doubts"]
+    pq.write_table(table.replace_schema_metadata({key: json.dumps(head)}), tmp_path / "m.parquet")
+    assert not doubts(dp.Manifest.load(tmp_path / "m.parquet"))
+    assert doubts(dp.Manifest.open(tmp_path / "m.parquet")) == doubts(manifest)
