@@ -19,6 +19,9 @@ from dali_pipes.data.omissions import Omission
 from dali_pipes.data.sets.places import number_files
 
 _NAMED = 3  # names that a doubt has
+_BY_TEXT, _FROM_1 = "classes are numbers in the order of text", "no label is 0"
+_GAPS, _JOINED = "class numbers without an image", "class names are other names joined"
+_OF_NAMES = (_BY_TEXT, _FROM_1, _GAPS, _JOINED)
 _WHOLE = re.compile("0|[1-9][0-9]*")
 _SIGNS, _FEWEST_JOINED = ",;|/+&", 2  # between names
 _ENOUGH = 10  # images a class, of which a class would have one if there were any
@@ -37,6 +40,11 @@ def find_doubts(images: ImageTable, are_named: bool = False) -> list[Omission]:
     """
     looks = _LOOKS if are_named else (_numbers, _joined_names, *_LOOKS)
     return [found for look in looks for found in look(images)]
+
+
+def is_of_names(omission: Omission) -> bool:
+    """Whether it ends where somebody says which name has which number."""
+    return omission.kind.startswith(_OF_NAMES)
 
 
 def add_doubt(images: ImageTable, what: str, names: Iterable[str], number: int) -> ImageTable:
@@ -67,7 +75,7 @@ def _numbers(images: ImageTable) -> Iterator[Omission]:
                 (place, name) for place, name in enumerate(classes) if name != by_value[place]
             )
             yield doubt(
-                f"classes are numbers in the order of text, so class {place} is {name!r}; "
+                f"{_BY_TEXT}, so class {place} is {name!r}; "
                 f"classes=[{','.join(by_value[:3])},…] has them by their value",
                 classes,
                 len(classes),
@@ -85,8 +93,8 @@ def _numbers(images: ImageTable) -> Iterator[Omission]:
 
     if dead.tolist() == [0]:
         yield doubt(
-            "no label is 0, so class 0 has no image, and weights that were trained on classes from "
-            "0 do not fit; number the classes from 0, or give classes=[…] with the names of all",
+            f"{_FROM_1}, so class 0 has no image, and weights that were trained on classes from 0 "
+            "do not fit; number the classes from 0, or give classes=[…] with the names of all",
             ["0"],
             1,
         )
@@ -94,7 +102,7 @@ def _numbers(images: ImageTable) -> Iterator[Omission]:
     # of few images not every class need have one
     is_odd = len(images) >= _ENOUGH * len(classes)
     yield doubt(
-        "class numbers without an image"
+        _GAPS
         + ("; number the classes without gaps, or give classes=[…] with the names of all" * is_odd),
         map(str, dead.tolist()),
         len(dead),
@@ -115,8 +123,7 @@ def _joined_names(images: ImageTable) -> Iterator[Omission]:
         ]
         if len(joined) >= _FEWEST_JOINED:
             yield doubt(
-                f"class names are other names joined by {sign!r}; label_separator={sign!r} splits "
-                "them",
+                f"{_JOINED} by {sign!r}; label_separator={sign!r} splits them",
                 joined,
                 len(joined),
             )

@@ -13,7 +13,7 @@ import numpy as np
 from dali_pipes.data.config import MISSING, DataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.sources.split_column import SeveralSplitsError
+from dali_pipes.data.sources.split_column import ALL, SeveralSplitsError
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
@@ -78,9 +78,9 @@ def open_images(
         options["cache_dir"] = data.cache_dir
         try:
             manifest = Manifest.open(source, **options)
-        except SeveralSplitsError:
+        except SeveralSplitsError as error:
             # raised before an image is read
-            manifest = Manifest.open(source, split=split, **options)
+            manifest = Manifest.open(source, split=_wanted(data, split, error), **options)
 
     manifest.refuse_bad_images(max_bad_fraction)
 
@@ -94,6 +94,15 @@ def open_images(
             f"data.filter={data.filter!r}: none of the {len(manifest):,} images in {source} matches"
         )
     return subset
+
+
+def _wanted(data: DataConfig, split: str, error: SeveralSplitsError) -> str:
+    """Which rows of a table with a column of splits a job reads: those that its filter chooses, or
+    else those of its own split. Where no row is of validation, those of test are.
+    """
+    if data.filter is not None:
+        return ALL
+    return "test" if split == "val" and "val" not in error.splits else split
 
 
 def _beside(data: DataConfig, split: str) -> tuple[str | None, str | None]:

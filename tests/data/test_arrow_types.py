@@ -89,6 +89,12 @@ def test_every_type_of_images(shape, kind, text, tmp_path):
     assert (np.diff(reds.numpy()) > 0).all()
 
 
+def test_a_file_of_bytes_beside_class_folders_changes_nothing(tmp_path):
+    write_pictures(tmp_path / "a", 2)
+    pq.write_table(pa.table({"hash": [b"1"], "other": [b"2"]}), tmp_path / "features.parquet")
+    assert dp.Manifest.open(tmp_path, progress=False).classes == ["a"]
+
+
 def test_several_columns_of_bytes_are_refused(tmp_path):
     images = [picture(0)]
     with pytest.raises(dp.ManifestError, match="several columns of images, one, two"):

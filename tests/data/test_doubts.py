@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from every_kind import OF_NUMBERS, cached, folders, write_pictures
+from every_kind import OF_NUMBERS, cached, folders, picture, write_pictures
+from later import later
 from PIL import Image
 
 import dali_pipes as dp
 
+hf = later("datasets")
 every_kind = pytest.mark.parametrize("kind", OF_NUMBERS)
 
 
@@ -332,3 +334,23 @@ def test_a_file_of_before_is_looked_at_when_it_is_opened(tmp_path):
     pq.write_table(table.replace_schema_metadata({key: json.dumps(head)}), tmp_path / "m.parquet")
     assert not doubts(dp.Manifest.load(tmp_path / "m.parquet"))
     assert doubts(dp.Manifest.open(tmp_path / "m.parquet")) == doubts(manifest)
+
+
+# those who name the classes have looked
+
+
+def test_numbers_that_the_source_names_are_no_doubt(tmp_path):
+    read = OF_NUMBERS["tar"](tmp_path / "s", [1, 2])
+    (tmp_path / "s/classes.json").write_text(json.dumps(["0", "1", "2"]))
+    assert doubts(read(strict=True)) == {}
+    names = [str(number) for number in range(3)]
+    cells = [{"bytes": picture(number), "path": None} for number in range(2)]
+    features = hf.Features({"image": hf.Image(), "label": hf.ClassLabel(names=names)})
+    rows = hf.Dataset.from_dict({"image": cells, "label": [1, 2]}, features)
+    rows.to_parquet(str(tmp_path / "t.parquet"))
+    assert doubts(dp.Manifest.open(tmp_path / "t.parquet", progress=False, strict=True)) == {}
+
+
+def test_a_part_whose_classes_are_named_is_not_refused(tmp_path):
+    part = OF_NUMBERS["csv"](tmp_path, [1, 2, 2])().filter("label == 2")
+    part.with_classes(["a", "b", "c"]).tell_omissions(strict=True)

@@ -94,7 +94,13 @@ def test_a_column_that_is_not_there_is_not_left_out(folder):
         manifest.without_columns(["sit"])
 
 
-def test_classes_of_shards_have_own_names(tmp_path):
-    Path(tmp_path / "classes.json").write_text('["a", "b", "a"]')
-    with pytest.raises(dp.ManifestError, match="has the class 'a' twice"):
-        tar(tmp_path, [0, 1])()
+def test_columns_of_ones_own_may_be_called_as_targets_are(tmp_path):
+    write_pictures(tmp_path, 1)
+    (tmp_path / "t.csv").write_text("path,label,mask_quality,cafe\u0301\n0.png,a,1,2\n", "utf-8")
+    manifest = dp.Manifest.open(tmp_path / "t.csv", progress=False)
+    assert list(manifest.without_columns(["mask_quality", "caf\u00e9"]).columns) == []
+
+
+def test_classes_of_shards_that_were_joined_apart_may_have_one_name(tmp_path):
+    Path(tmp_path / "classes.json").write_text('["a", "a"]')
+    assert tar(tmp_path, [0, 1])().classes == ["a", "a"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_names
 from dali_pipes.data.composed import composed
-from dali_pipes.data.doubts import find_doubts
+from dali_pipes.data.doubts import is_of_names
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.table.changes import renumber_classes
@@ -90,9 +90,12 @@ def renumber(images: ImageTable, numbers: NDArray[np.int64], classes: list[str])
 
 def _without_doubts_of_names(images: ImageTable) -> ImageTable:
     """The same images, whose classes somebody has named."""
-    if not images.facts.doubts:
-        return images
-    return images.with_facts(doubts=find_doubts(images, are_named=True))
+    kept = {
+        name: [each for each in told if not is_of_names(each)]
+        for name in ("doubts", "parent_omissions")
+        if any(map(is_of_names, told := getattr(images.facts, name) or []))
+    }
+    return images.with_facts(**kept) if kept else images
 
 
 def match_classes(

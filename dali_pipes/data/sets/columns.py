@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from dali_pipes.checks import check_names
+from dali_pipes.data.composed import composed
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import TARGET
@@ -18,12 +19,18 @@ def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
     Raises:
         ConfigError: there is no such column.
     """
-    names = check_names("names", names, "names of columns")
-    every = [name.partition(":")[2] for name in further_columns(images.samples.whole)]
-    known = [name for name in every if not name.startswith("mask_")]
+    wanted = check_names("names", names, "names of columns")
+    every = [
+        name.partition(":")[2]
+        for name in further_columns(images.samples.whole)
+        if name not in (TARGET + "mask_offset", TARGET + "mask_bytes")
+    ]
     if images.has_target("mask_bytes"):
-        known.append("mask")
-    if unknown := [name for name in names if name not in known]:
+        every.append("mask")
+    # accents may be written in two ways
+    known = {composed(name): name for name in every}
+    names = [known.get(name, name) for name in wanted]
+    if unknown := [name for name in wanted if name not in known]:
         raise ConfigError(
             f"there is no column {unknown[0]!r} to leave out among "
             f"{', '.join(known) or 'none'}{propose_name(unknown[0], known)}"

@@ -23,7 +23,9 @@ def find_common(train: ImageTable, val: ImageTable) -> Omission | None:
 
     nearest = min(roots, key=len)
     places, others = (_places(images, nearest) for images in (val, train))
-    ids = np.flatnonzero(pc.is_in(places, value_set=others).to_numpy())
+    # validation has fewer, and of the hits there are few
+    hits = pc.unique(others.filter(pc.is_in(others, value_set=places)))
+    ids = np.flatnonzero(pc.is_in(places, value_set=hits).to_numpy())
     if not ids.size:
         return None
     how = "all of them" if len(ids) == len(val) else f"of {len(val):,}"

@@ -51,12 +51,17 @@ def features_of(schema: pa.Schema) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def image_column(schema: pa.Schema, file: str = "a Parquet file") -> str | None:
+def image_column(
+    schema: pa.Schema, file: str = "a Parquet file", or_bytes: bool = True
+) -> str | None:
     """The name of the only column of images; None: there is none.
 
     It is the one that `datasets` calls an Image, or else the structs of bytes of which it says
     nothing: an Audio has the same form. Where there is none of these, it is the only column of
     bytes.
+
+    Args:
+        or_bytes: whether a column of bytes may be one.
 
     Raises:
         ManifestError: there are several.
@@ -69,7 +74,8 @@ def image_column(schema: pa.Schema, file: str = "a Parquet file") -> str | None:
     ]
     images = [name for name in structs if noted.get(name) == "Image"]
     names = images or [name for name in structs if noted.get(name) is None]
-    names = names or [field.name for field in schema if _is_binary(field.type)]
+    if or_bytes and not names:
+        names = [field.name for field in schema if _is_binary(field.type)]
     if len(names) > 1:
         raise ManifestError(
             f"{file}: has several columns of images, {', '.join(names)}; write a file with one of "

@@ -343,8 +343,8 @@ def _label(descriptor: int, labels: dict[bytes, Member]) -> tuple[int, str | Non
         return -1, unusable_label(str(error))
 
     if field == b".cls":
-        # as in a CSV, 007 is a name; 18 digits always fit into 64 bits
-        value = int(text) if re.fullmatch(rb"\s*(0|[1-9]\d{0,17})\s*", text) else None
+        # 18 digits always fit into 64 bits
+        value = int(text) if re.fullmatch(rb"\s*\d{1,18}\s*", text) else None
     else:
         with contextlib.suppress(ValueError, RecursionError):
             content = json.loads(text)

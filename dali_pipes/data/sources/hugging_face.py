@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.arrow_types import plain, with_fields
+from dali_pipes.data.arrow_types import is_list, plain, with_fields
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import is_remote
@@ -64,6 +64,7 @@ def all_embedded_files(source: Path | str, path_column: str = "path") -> list[st
     if isinstance(source, str):
         return _list_remote(source, pattern)
 
+    is_named = bool(pattern) or not source.is_dir()
     if pattern:
         folder = Path(pattern.folder)
         files = [
@@ -77,7 +78,9 @@ def all_embedded_files(source: Path | str, path_column: str = "path") -> list[st
         files = [source]
 
     return [
-        str(file) for file in files if file.suffix == _SUFFIX and _holds_images(file, path_column)
+        str(file)
+        for file in files
+        if file.suffix == _SUFFIX and _holds_images(file, path_column, is_named)
     ]
 
 
@@ -99,7 +102,7 @@ def _folder_of(source: str) -> str:
     return source.rpartition("/")[0] if source.endswith(_SUFFIX) else source.rstrip("/")
 
 
-def _holds_images(file: Path, path_column: str) -> bool:
+def _holds_images(file: Path, path_column: str, is_named: bool) -> bool:
     if not file.exists():
         return False
     try:
@@ -108,7 +111,9 @@ def _holds_images(file: Path, path_column: str) -> bool:
         reason = str(error).splitlines()[0]
         do = "write or download it again (git lfs pull, if it is a pointer), or remove it"
         raise ManifestError(f"{file}: cannot be read as Parquet ({reason}); {do}") from None
-    return path_column not in schema.names and image_column(schema, str(file)) is not None
+    # in a folder a column of bytes may be anything; who names the file means it
+    found = image_column(schema, str(file), or_bytes=is_named)
+    return path_column not in schema.names and found is not None
 
 
 def scan_embedded(
@@ -117,8 +122,9 @@ def scan_embedded(
     options: TableOptions,
     check: ScanOptions,
     split: str | None,
-) -> tuple[Path | str, list[str], pa.Table, list[Omission]]:
-    """Returns root, class names, rows and notes of images that are in the Parquet files themselves.
+) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool]:
+    """Returns root, class names, rows and notes of images that are in the Parquet files themselves,
+    and whether these name the classes.
 
     The classes have the names that `datasets` notes in the files' metadata, if it does.
     """
@@ -151,7 +157,12 @@ def scan_embedded(
 
     # If the default column is missing, the first column of classes that `datasets` notes is taken.
     column = options.label_column
-    whole = [name for name in named if name in table.column_names]
+    taken = targets.named.values()
+    whole = [
+        name
+        for name in named
+        if name in table.column_names and name not in taken and not is_list(table[name].type)
+    ]
     if column == "label" not in table.column_names and whole:
         column = whole[0]
         table = table.rename_columns(
@@ -175,7 +186,7 @@ def scan_embedded(
         if file.is_dir()
         else file.parent
     )
-    return root, classes, rows, notes
+    return root, classes, rows, notes, bool(names) and classes == names
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:

@@ -147,13 +147,15 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
                 "or from_masks"
             )
             raise ManifestError(f"{folder}: {why}")
-        classes, table = scan_shards(folder, shards, check)
+        classes, table, are_named = scan_shards(folder, shards, check)
         beside = count_beside(absolute(root), folder, shards)
         facts = ManifestFacts(keypoints=check.targets.keypoints_named, omissions=beside)
-        return ImageTable.from_table(folder, classes, table, facts)
+        images = ImageTable.from_table(folder, classes, table, facts)
+        return images.with_facts(doubts=find_doubts(images, are_named or check.classes is not None))
 
     folders: FolderRecords = {}
     omissions: list[Omission] = []
+    are_named = check.classes is not None
     with scanning_into(cache):
         # the lock is held: another scan into this cache has ended, and may have filled it
         before = _load_cached(cache, check.with_labels) if cache else None
@@ -161,7 +163,9 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
         before = before if before and before.root == folder else None
 
         if shards:
-            classes, table = scan_shards(folder, shards, check, before.table if before else None)
+            known = before.table if before else None
+            classes, table, has_names = scan_shards(folder, shards, check, known)
+            are_named |= has_names
             omissions = count_beside(absolute(root), folder, shards)
         elif isinstance(folder, str):
             known = before.table if before else None
@@ -178,7 +182,7 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
         facts = ManifestFacts(folders=folders, omissions=omissions)
         images = ImageTable.from_table(folder, classes, table, facts)
         # before it is saved, so that a scan that comes from the cache need not read its rows
-        images = images.with_facts(doubts=find_doubts(images, check.classes is not None))
+        images = images.with_facts(doubts=find_doubts(images, are_named))
         # nothing is written if nothing changed: other processes go on sharing the mapped file
         return before if before and _are_equal(images, before) else _save_cached(images, cache)
 

@@ -67,8 +67,8 @@ def scan_shards(
     shards: dict[bytes, FileVersion],
     check: ScanOptions,
     known: pa.Table | None = None,
-) -> tuple[list[str], pa.Table]:
-    """Returns class names and rows.
+) -> tuple[list[str], pa.Table, bool]:
+    """Returns class names, rows, and whether classes.json has the names.
 
     A shard that has not changed since an earlier scan, and was checked as thoroughly, is not read
     again.
@@ -104,11 +104,11 @@ def scan_shards(
 
     classes = read_class_names(root)
     if check.targets.boxes:
-        return _with_objects(root, ordered, classes, check.targets)
+        return *_with_objects(root, ordered, classes, check.targets), classes is not None
 
     table = pa.concat_tables(ordered)
     if not check.with_labels:
-        return [], replace_column(table, "label", no_labels(len(table)))
+        return [], replace_column(table, "label", no_labels(len(table))), False
 
     # With targets, labels may be missing in all samples, but not in some of them.
     lacking = pc.less(table["label"], 0)
@@ -120,9 +120,10 @@ def scan_shards(
         )
 
     if pa.types.is_list(table["label"].type):
-        return classes or [], table
+        return classes or [], table, classes is not None
 
     # Without classes.json the numbers are the names, up to the highest that occurs.
+    are_named = classes is not None
     if classes is None:
         classes = number_names(1 + max(pc.max(table["label"]).as_py(), -1))
 
@@ -132,7 +133,7 @@ def scan_shards(
         f"its label is none of the {len(classes)} classes of classes.json",
         table["problem"],
     )
-    return classes, replace_column(table, "problem", problem)
+    return classes, replace_column(table, "problem", problem), are_named
 
 
 def _unchanged_rows(
@@ -388,11 +389,13 @@ def read_class_names(root: Path | str) -> list[str] | None:
 
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ManifestError(f"{file}: not a list of class names; fix it or remove it")
-    names = list(map(composed, names))
-    if len(set(names)) < len(names):
-        again = next(name for name in names if names.count(name) > 1)
-        raise ManifestError(f"{file}: has the class {again!r} twice; give each its own name")
-    return names
+    # one name may be there twice, of sets that were joined with their classes apart
+    forms = {name: composed(name) for name in names}
+    if len(set(forms.values())) < len(forms):
+        raise ManifestError(
+            f"{file}: has a class in two forms of its accents; write each name in one way"
+        )
+    return [forms[name] for name in names]
 
 
 def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, FileVersion]]:

@@ -6,7 +6,7 @@ samples of one split once all are read, so that the classes have the same number
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,15 @@ _MOST = 20  # distinct values of a column of splits
 
 
 class SeveralSplitsError(ManifestError):
-    """The rows of a table are of several splits, and none is asked for."""
+    """The rows of a table are of several splits, and none is asked for.
+
+    Attributes:
+        splits: how many rows each has.
+    """
+
+    def __init__(self, text: str, splits: Counter[str]):
+        super().__init__(text)
+        self.splits = splits
 
 
 def refuse_several(
@@ -45,12 +53,8 @@ def refuse_several(
     """
     if split == ALL:
         return
-    columns = {
-        name: counts
-        for name in table.column_names
-        if name not in used and (counts := _count(name, table[name]))
-    }
-    if not columns:
+    found = _find({name: table[name] for name in table.column_names if name not in used})
+    if found is None:
         if split is not None:
             raise ManifestError(
                 f"{place}: has no column of splits, such as split with train and val; leave out "
@@ -58,13 +62,16 @@ def refuse_several(
             )
         return
 
-    name, counts = next(iter(columns.items()))
+    name, counts = found
+    if split is None and len(counts) < 2:
+        return
     shown = ", ".join(f"{count:,} rows of {word}" for word, count in counts.most_common())
     if split is None:
         word = "train" if "train" in counts else next(iter(counts))
         raise SeveralSplitsError(
             f"{place}: its column {name} has {shown}, which must not be used together; "
-            f"split={word!r} reads those of {word}, and split='all' takes all"
+            f"split={word!r} reads those of {word}, and split='all' takes all",
+            counts,
         )
     if split not in counts:
         raise ManifestError(
@@ -77,15 +84,15 @@ def choose_split(images: ImageTable, split: str | None) -> ImageTable:
     """The images of one split; all, if that is None or "all"."""
     if split in (None, ALL):
         return images
-    for name in images.samples.whole.column_names:
-        if name.startswith(COLUMN):
-            column = images.samples.column(name)
-            if _count(name.removeprefix(COLUMN), column, fewest=1):
-                words = {word: split_of(word.strip()) for word in pc.unique(column).to_pylist()}
-                wanted = [word for word, meant in words.items() if meant == split]
-                matches = pc.is_in(column, value_set=pa.array(wanted, column.type))
-                return choose(images, np.flatnonzero(matches.to_numpy()))
-    return images
+    names = [name for name in images.samples.whole.column_names if name.startswith(COLUMN)]
+    found = _find({name.removeprefix(COLUMN): images.samples.column(name) for name in names})
+    if found is None:
+        return images
+    column = images.samples.column(COLUMN + found[0])
+    words = pc.unique(column).to_pylist()
+    wanted = [word for word in words if split_of(word.strip()) == split]
+    matches = pc.is_in(column, value_set=pa.array(wanted, column.type))
+    return choose(images, np.flatnonzero(matches.to_numpy()))
 
 
 def check_split(option: str, value: str | None) -> None:
@@ -95,12 +102,19 @@ def check_split(option: str, value: str | None) -> None:
         raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(words)}")
 
 
-def _count(name: str, column: pa.ChunkedArray, fewest: int = 2) -> Counter[str]:
-    """How many rows are of each split; nothing, if this is no column of splits.
-
-    Args:
-        fewest: so many splits make it one.
+def _find(columns: Mapping[str, pa.ChunkedArray]) -> tuple[str, Counter[str]] | None:
+    """The column of splits, the one with the most of them, and how many rows each has; None: there
+    is none.
     """
+    found = {name: counts for name, column in columns.items() if (counts := _count(name, column))}
+    if not found:
+        return None
+    name = max(found, key=lambda each: len(found[each]))
+    return name, found[name]
+
+
+def _count(name: str, column: pa.ChunkedArray) -> Counter[str]:
+    """How many rows are of each split; nothing, if this is no column of splits."""
     counts: Counter[str] = Counter()
     if name.strip().lower() not in _NAMES or not is_text(column.type):
         return counts
@@ -112,4 +126,4 @@ def _count(name: str, column: pa.ChunkedArray, fewest: int = 2) -> Counter[str]:
         if word is None:
             return Counter()
         counts[word] += value["counts"]
-    return counts if len(counts) >= fewest else Counter()
+    return counts

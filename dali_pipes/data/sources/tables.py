@@ -102,7 +102,9 @@ def read_table(
     check_split("split", split)
     _refuse_untaken(file, options, targets, root)
     folder = Path(os.path.abspath(root or Path(file).parent))
-    place, names, table, notes = scan_table(absolute(file), folder, options, check, split)
+    place, names, table, notes, are_named = scan_table(
+        absolute(file), folder, options, check, split
+    )
 
     images = ImageTable.from_table(
         place, names, table, ManifestFacts(keypoints=targets.keypoints_named)
@@ -113,7 +115,7 @@ def read_table(
     )
     images = add_targets(images, file, check)
 
-    return choose_split(finish(images, classes, strict), split)
+    return choose_split(finish(images, classes, strict, are_named), split)
 
 
 def _refuse_untaken(
@@ -133,8 +135,9 @@ def scan_table(
     options: TableOptions,
     check: ScanOptions,
     split: str | None = None,
-) -> tuple[Path | str, list[str], pa.Table, list[Omission]]:
-    """Returns the folder that the paths are relative to, class names, rows and notes.
+) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool]:
+    """Returns the folder that the paths are relative to, class names, rows, notes, and whether the
+    source names the classes.
 
     Args:
         root: the folder of relative paths; if one path is absolute, all become relative to "/".
@@ -176,7 +179,7 @@ def scan_table(
     classes, rows, notes = build_rows(
         file, table, paths, headers, columns, options, labels, targets
     )
-    return root, classes, _with_row_numbers(rows), notes
+    return root, classes, _with_row_numbers(rows), notes, False
 
 
 def _with_row_numbers(rows: pa.Table) -> pa.Table:

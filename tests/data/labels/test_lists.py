@@ -229,7 +229,12 @@ def test_a_text_means_what_the_list_means(rows, items, written):
 
 @pytest.mark.parametrize(
     ("extension", "content"),
-    [(".cls", "007"), (".json", '{"label": [0, 1]}'), (".json", '{"label": "cat"}')],
+    [
+        (".cls", "cat"),
+        (".cls", "[0, 1]"),
+        (".json", '{"label": [0, 1]}'),
+        (".json", '{"label": "cat"}'),
+    ],
 )
 def test_a_shard_names_a_label_that_is_no_number(extension, content, tmp_path):
     with tarfile.open(tmp_path / "0.tar", "w") as archive:

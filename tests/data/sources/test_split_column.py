@@ -98,7 +98,6 @@ def test_a_split_that_is_not_there_is_refused(kind, tmp_path):
     ("name", "values"),
     [
         ("split", ["a", "b"]),
-        ("split", ["train", "train"]),
         ("split", ["train", "oak"]),
         ("vehicle", ["train", "test"]),
     ],
@@ -135,3 +134,31 @@ def test_bad_images_are_counted_among_all_rows(tmp_path):
     assert len(part) == 3 and [each.number for each in part.of_whole] == [1]
     with pytest.raises(dp.OmissionError):
         read(split="train", strict=True)
+
+
+def test_of_two_columns_the_one_with_splits_counts(tmp_path):
+    paths = write_pictures(tmp_path, 3)
+    rows = zip(paths, "aba", ["train"] * 3, ["train", "val", "val"], strict=True)
+    (tmp_path / "t.csv").write_text(
+        "\n".join(["path,label,set,split", *(",".join(row) for row in rows)])
+    )
+    with pytest.raises(SeveralSplitsError, match="its column split has"):
+        dp.Manifest.open(tmp_path / "t.csv", progress=False)
+    assert numbers(dp.Manifest.open(tmp_path / "t.csv", split="val", progress=False)) == [1, 2]
+
+
+@every_kind
+def test_a_table_of_one_split_may_be_asked_for_it(kind, tmp_path):
+    read = KINDS[kind](tmp_path, ["train", "train"], "split")
+    assert numbers(read(split="train")) == [0, 1]
+    with pytest.raises(dp.ManifestError, match="no row of val"):
+        read(split="val")
+
+
+def test_a_job_without_rows_of_validation_measures_on_those_of_test(tmp_path):
+    csv(tmp_path, ["train", "test", "train", "test"], "split")
+    data = DataConfig(val=str(tmp_path / "t.csv"))
+    assert numbers(open_images(data, "val", progress=False)) == [1, 3]
+    # who filters has chosen
+    data = DataConfig(val=str(tmp_path / "t.csv"), filter="split == 'train'")
+    assert numbers(open_images(data, "val", progress=False)) == [0, 2]

@@ -45,6 +45,7 @@ from dali_pipes.data.sources.rows.source_objects import refuse_without_objects
 from dali_pipes.data.upright import ANNOTATED, TURNED, upright_size
 from dali_pipes.errors import ConfigError, ManifestError
 
+_TRIED = 100  # absolute names, of which the first files may be missing
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
@@ -221,24 +222,30 @@ def _place_names(file: Path, root: Path, names: list[str]) -> tuple[list[bytes],
     if not absolute:
         return [os.fsencode(name) for name in names], []
 
-    parts = absolute[0].split("/")
-    cuts = range(1, len(parts))
-    cut = next((cut for cut in cuts if root.joinpath(*parts[cut:]).is_file()), None)
-    if cut is None and not any(name.startswith("/") for name in absolute):
+    start = next(filter(None, (_find_start(root, name) for name in absolute[:_TRIED])), None)
+    if start is None and not any(name.startswith("/") for name in absolute):
         return [os.fsencode(name) for name in names], []  # of Windows, and none is there
-    start = "/".join(parts[:cut]) + "/"
-    outside = [name for name in absolute if cut is None or not name.startswith(start)]
+    outside = [name for name in absolute if start is None or not name.startswith(start)]
     if outside:
         number = slashed.index(outside[0])
         raise ManifestError(
             f"{file}: images[{number}] has the file_name {names[number]!r:.80}, outside the folder "
             "of the images; give a root that holds all of them, and names relative to the folder"
         )
+    assert start
     relative = [os.fsencode(name.removeprefix(start)) for name in slashed]
     if Path(start) in (root, root.resolve()):
         return relative, []
     what = f"file names begin with {start}, which is left out, since they are below {root}"
     return relative, [doubt(what, absolute, len(absolute), "note")]
+
+
+def _find_start(root: Path, name: str) -> str | None:
+    """The leading folders of an absolute name without which it is a file below the root."""
+    parts = name.split("/")
+    cuts = range(1, len(parts))
+    cut = next((cut for cut in cuts if root.joinpath(*parts[cut:]).is_file()), None)
+    return None if cut is None else "/".join(parts[:cut]) + "/"
 
 
 def _image_ids(read: CocoContent) -> pa.Array:

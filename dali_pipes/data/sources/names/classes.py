@@ -25,7 +25,8 @@ NUMBERED = "housekeeping folders with images, to which ImageFolder gives class n
 
 
 def name_folders(place: Path | str, folders: Iterable[str]) -> dict[str, str]:
-    """The folder of each class, as the file system names it, by the name of the class.
+    """The folder of each class, as the file system names it, by the name of the class, in the order
+    in which ImageFolder numbers them.
 
     Raises:
         ManifestError: two folders have one name, in two forms of its accents.
@@ -51,14 +52,14 @@ def choose_classes(
     """Returns the names of the classes, in the order of their numbers.
 
     Args:
-        folders: names of the folders there, without housekeeping.
+        folders: the classes that have a folder, in ImageFolder's order, without housekeeping.
         user_classes: the classes that the user names; None: each folder is a class.
         has_images, subfolders: look at a folder, by its name.
 
     Raises:
         ManifestError: the folders are splits, or are not those that are named.
     """
-    folder_names = sorted(folders)
+    folder_names = list(folders)
     if user_classes is None:
         refuse_split_folders(place, folder_names, has_images, subfolders)
         return folder_names

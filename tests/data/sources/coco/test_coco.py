@@ -625,6 +625,13 @@ def test_absolute_names_are_below_the_root(folder, begin, noted):
     assert len(notes) == noted and all("file names begin with " in note for note in notes)
 
 
+def test_the_first_file_may_be_missing(folder):
+    (folder / "0.jpg").unlink()
+    images = [{"id": number, "file_name": f"/data/{number}.jpg"} for number in range(3)]
+    manifest = Manifest.open(written(folder, [one(image_id=1)], images=images), progress=False)
+    assert len(manifest) == 2 and [path for path, _ in manifest.problems] == ["0.jpg"]
+
+
 def test_absolute_names_of_elsewhere_are_refused(folder):
     images = [{"id": 0, "file_name": "/elsewhere/x.jpg"}, {"id": 1, "file_name": "0.jpg"}]
     file = written(folder, [one(image_id=1)], images=images)
