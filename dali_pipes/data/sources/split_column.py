@@ -32,9 +32,10 @@ class SeveralSplitsError(ManifestError):
         splits: how many rows each has.
     """
 
-    def __init__(self, text: str, splits: Counter[str]):
+    # of an error that comes from another process `splits` is set afterwards
+    def __init__(self, text: str, splits: Counter[str] | None = None):
         super().__init__(text)
-        self.splits = splits
+        self.splits = splits or Counter()
 
 
 def refuse_several(

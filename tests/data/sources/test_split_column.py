@@ -1,5 +1,7 @@
 """A table with a column of splits is read one split at a time, with the same classes in each."""
 
+import pickle
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -74,6 +76,13 @@ def test_rows_of_several_splits_are_refused_until_one_is_named(kind, name, words
     if name != "Usage":
         assert numbers(read(split="val")) == [1, 5]
         assert numbers(read(split="test")) == [3]
+
+
+def test_the_error_comes_whole_from_another_process(tmp_path):
+    with pytest.raises(SeveralSplitsError) as caught:
+        csv(tmp_path, SPLITS, "split")()
+    other = pickle.loads(pickle.dumps(caught.value))
+    assert str(other) == str(caught.value) and other.splits == {"train": 3, "val": 2, "test": 1}
 
 
 @every_kind
