@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from dali_pipes.adapters.lazy.order import Ask
 from dali_pipes.adapters.lazy.random_numbers import States, own_numbers, seed_shared
 from dali_pipes.adapters.lazy.state import PROCESS, Look, sending, waiting
 from dali_pipes.errors import ConfigError
+
+_LOST_WITHIN_S = 1.0  # from the end of its connections until a killed process has ended
 
 
 @dataclass
@@ -171,6 +174,9 @@ class Parcels(Iterator[Parcel]):
             if type(self._inner).__iter__ is DataLoader.__iter__:
                 raise
             wrong = error
+        except (ConnectionError, EOFError) as error:
+            _raise_if_lost(iterator, error)
+            raise
         raise ConfigError(
             f"{type(self._inner).__name__} changes its batches, or takes them from elsewhere; pass "
             "on a plain DataLoader, and change the batches of the lazy loader"
@@ -178,3 +184,20 @@ class Parcels(Iterator[Parcel]):
 
     def close(self) -> None:
         self._iterator = None
+
+
+def _raise_if_lost(iterator: Iterator[Any], error: Exception) -> None:
+    """Says that a worker is lost where its shared memory cannot be fetched: the connection to a
+    worker that is being killed breaks before its process has ended, and a DataLoader that looks for
+    it then finds it alive and raises what came of the connection.
+
+    Raises:
+        RuntimeError: a worker is lost, in the words of a DataLoader.
+    """
+    if not isinstance(iterator, _MultiProcessingDataLoaderIter):
+        return
+    workers = [worker for worker in iterator._workers if worker.exitcode != 0]
+    wait([worker.sentinel for worker in workers], _LOST_WITHIN_S)
+    if lost := [worker.pid for worker in workers if worker.exitcode]:
+        pids = ", ".join(map(str, lost))
+        raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from error

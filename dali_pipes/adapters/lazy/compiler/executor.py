@@ -10,6 +10,7 @@ backend, and goes on with the next batch.
 
 import itertools
 import logging
+import traceback
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils.data._utils import signal_handling
 
 from dali_pipes.adapters.lazy.cells import Cell
 from dali_pipes.adapters.lazy.compiler.batches import RowKind, as_noted, kind_of
@@ -318,6 +320,8 @@ class Executor:
             part.line.failures = MOST_FAILURES  # it is not begun once more
             self._leave(part, error)
         except Exception as error:
+            if _is_of_a_signal(error):
+                raise
             self._leave(part, error)
 
     def _leave(self, part: LinePart, error: Exception) -> None:
@@ -363,6 +367,14 @@ def _reason_of(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not line.startswith("Current pipeline")]
     return f"{type(error).__name__}: {said[-1] if said else ''}"
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Whether PyTorch's handler of SIGCHLD raised it, which tells that a worker of any DataLoader
+    is lost, wherever this thread is by then: that is no failure of a backend.
+    """
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_filename == signal_handling.__file__ for frame, _ in frames)
 
 
 def _make(recipe: Recipe) -> Any:
