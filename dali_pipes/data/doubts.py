@@ -16,11 +16,12 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.objects import Objects
 from dali_pipes.data.omissions import Omission
-from dali_pipes.data.sets.places import number_files
+from dali_pipes.data.sets.places import number_contents, number_files
 
 _NAMED = 3  # names that a doubt has
 _BY_TEXT, _FROM_1 = "classes are numbers in the order of text", "no label is 0"
 _GAPS, _JOINED = "class numbers without an image", "class names are other names joined"
+_SAME_BYTES, _SAME_FILE = "images of the same bytes", "files in several rows"
 _OF_NAMES = (_BY_TEXT, _FROM_1, _GAPS, _JOINED)
 _WHOLE = re.compile("0|[1-9][0-9]*")
 _SIGNS, _FEWEST_JOINED = ",;|/+&", 2  # between names
@@ -45,6 +46,11 @@ def find_doubts(images: ImageTable, are_named: bool = False) -> list[Omission]:
 def is_of_names(omission: Omission) -> bool:
     """Whether it ends where somebody says which name has which number."""
     return omission.kind.startswith(_OF_NAMES)
+
+
+def is_of_repeated(omission: Omission) -> bool:
+    """Whether `find_repeated` found it, which looks at all images together."""
+    return omission.kind.startswith((_SAME_BYTES, _SAME_FILE))
 
 
 def add_doubt(images: ImageTable, what: str, names: Iterable[str], number: int) -> ImageTable:
@@ -129,12 +135,16 @@ def _joined_names(images: ImageTable) -> Iterator[Omission]:
             )
 
 
-def _repeated(images: ImageTable) -> Iterator[Omission]:
-    """Files that are in several rows."""
-    # in a folder each file is once, and so is each member of a shard
-    if images.facts.folders or not images.whole_files:
-        return
-    numbers = number_files(images)
+def find_repeated(images: ImageTable) -> Iterator[Omission]:
+    """Images that are several samples: by their bytes where these were read (verify="full"), and
+    else files that are in several rows.
+    """
+    numbers, what = number_contents(images), _SAME_BYTES
+    if numbers is None:
+        # in a folder each file is once, and so is each member of a shard
+        if images.facts.folders or not images.whole_files:
+            return
+        numbers, what = number_files(images), _SAME_FILE
     ids = np.flatnonzero(np.bincount(numbers)[numbers] > 1)
     if not ids.size:
         return
@@ -149,13 +159,13 @@ def _repeated(images: ImageTable) -> Iterator[Omission]:
     torn = ids[kept]
     if torn.size:
         yield doubt(
-            "files that are in rows of different labels, so that a network learns each of them; "
-            "correct them, or write one row with all classes of an image (label_separator)",
+            f"{what} with different labels, so that a network learns each of them; correct them, "
+            "or write one row with all classes of an image (label_separator)",
             map(images.relative_name, torn.tolist()),
             len(torn),
         )
     if (alike := np.setdiff1d(files, torn)).size:
-        what = "files that are in several rows, each of which is a sample"
+        what = f"{what} with the same label, each of which is a sample"
         yield doubt(what, map(images.relative_name, alike.tolist()), len(alike), "note")
 
 
@@ -254,4 +264,4 @@ _ODD: tuple[tuple[str, _Find], ...] = (
         _are_points_out,
     ),
 )
-_LOOKS: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (_repeated, _boxes)
+_LOOKS: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (find_repeated, _boxes)

@@ -376,7 +376,14 @@ class Manifest:
         manifests = _check_manifests(manifests)
 
         images = joining.concat([manifest.images for manifest in manifests], classes == "apart")
-        is_logged = all(manifest._omission_log.is_done for manifest in manifests)
+        told = [
+            {doubt.kind for doubt in each.images.facts.doubts or ()}
+            for each in manifests
+            if each._omission_log.is_done
+        ]
+        found = {doubt.kind for doubt in images.facts.doubts or ()}
+        # unless it is only found where they are together, as an image that is in two of them
+        is_logged = len(told) == len(manifests) and found <= set().union(*told)
         return cls.of(images, is_logged=is_logged)
 
     @classmethod

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from every_kind import OF_NUMBERS, cached, folders, picture, write_pictures
+from every_kind import OF_NAMES, OF_NUMBERS, cached, folders, picture, write_pictures
 from later import later
 from PIL import Image
 
@@ -112,13 +112,32 @@ def test_a_file_with_two_labels(tmp_path):
     read = table(tmp_path, rows)
     manifest = read()
     (doubt,) = [each for each in manifest.omissions if each.unit == "doubt"]
-    assert doubt.kind.startswith("files that are in rows of different labels")
+    assert doubt.kind.startswith("files in several rows with different labels")
     assert (doubt.number, doubt.names) == (1, ["0.png"])
     assert doubts(manifest, "note") == {
-        "files that are in several rows, each of which is a sample": 1
+        "files in several rows with the same label, each of which is a sample": 1
     }
     with pytest.raises(dp.OmissionError, match="different labels"):
         read(strict=True)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OF_NAMES if kind != "saved"])
+def test_the_same_bytes_with_two_labels(kind, tmp_path, caplog):
+    """Found in every kind of source where all bytes are read; the kinds number pictures from 0."""
+    (tmp_path / "one").mkdir()
+    one = OF_NAMES[kind](tmp_path / "one", [0, 1, 0, 1])(verify="full")
+    assert doubts(one) == doubts(one, "note") == {}
+    # once more, with other labels of the first and the last
+    others = OF_NAMES[kind](tmp_path / "two", [1, 1, 0, 0])(verify="full")
+    joined = dp.Manifest.concat([one, others])
+    (doubt,) = [each for each in joined.omissions if each.unit == "doubt"]
+    caplog.clear()
+    joined.tell_omissions()
+    assert "2 (" in caplog.text and "different labels" in caplog.text
+    alike = "images of the same bytes with the same label, each of which is a sample"
+    assert doubts(joined, "note")[alike] == 2
+    assert doubt.kind.startswith("images of the same bytes with different labels")
+    assert doubt.number == 2
 
 
 def test_a_file_of_several_rows_stays_in_one_part(tmp_path):

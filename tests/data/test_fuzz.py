@@ -85,6 +85,7 @@ CELLS = {
     "problem": st.one_of(st.none(), st.text(max_size=5)),
     "jpeg": st.one_of(st.none(), st.text(max_size=5)),
     "member": st.one_of(st.none(), st.binary(max_size=5)),
+    "content": st.one_of(st.none(), st.binary(max_size=5)),
     **dict.fromkeys(
         ("offset", "bytes", "file_bytes"), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
     ),
@@ -95,6 +96,7 @@ DEFAULTS = {
     "jpeg": "4:2:0",
     "decoded": False,
     "member": b"",
+    "content": b"",
 }
 
 

@@ -107,6 +107,7 @@ def images() -> Manifest:
         "decoded": [False] * IMAGES,
         "problem": [None] * IMAGES,
         "jpeg": ["4:2:0"] * IMAGES,
+        "content": [b""] * IMAGES,
         "member": [b""] * IMAGES,
         "offset": [0] * IMAGES,
         "file_bytes": [0] * IMAGES,

@@ -25,6 +25,7 @@ def labelled(classes) -> Manifest:
         "decoded": [False] * count,
         "problem": [None] * count,
         "jpeg": ["4:2:0"] * count,
+        "content": [b""] * count,
         "member": [b""] * count,
         "offset": [0] * count,
         "file_bytes": [0] * count,

@@ -4,6 +4,9 @@
 its `Header`. With verify="full" the pixels are decoded and compared too.
 """
 
+import builtins
+import hashlib
+import io
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -50,6 +53,8 @@ BITS = (8, 16)
 # sampling factors of luma, horizontal and vertical, where those of chroma are 1 × 1
 _CHROMA = {(1, 1): "4:4:4", (2, 1): "4:2:2", (2, 2): "4:2:0", (4, 1): "4:1:1", (1, 2): "4:4:0"}
 
+_CONTENT_BYTES = 16  # of a digest: two of a billion images share one by chance once in 10^20 sets
+
 # a scan does not open a pipe, since that would wait forever
 NOT_REGULAR = "not a regular file (a pipe, a socket or a device); remove it"
 
@@ -71,6 +76,8 @@ class Header(NamedTuple):
         problem: why the file cannot be used; None: it can.
         jpeg: how a JPEG is coded, such as "4:2:0" or "4:2:0 progressive" (`describe_jpeg`); "" for
             other formats.
+        content: BLAKE2b of its bytes, 16 of its own, where they were all read (verify="full"), so
+            that copies are found; else b"".
     """
 
     bytes: int
@@ -82,6 +89,7 @@ class Header(NamedTuple):
     decoded: bool = False
     problem: str | None = None
     jpeg: str = ""
+    content: builtins.bytes = b""  # `bytes` is a number here
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,7 @@ def examine(
     if not size:
         return Header(0, mtime_ns, problem="empty file")
 
-    width, height, orientation, format, jpeg = 0, 0, 1, "", ""
+    width, height, orientation, format, jpeg, content = 0, 0, 1, "", "", b""
     try:
         with nullcontext() if _is_jpeg(file) else _ignore_warnings():
             image = open_any(file)
@@ -198,10 +206,12 @@ def examine(
         # last, since it takes the most time, and the header may have shown a problem already
         if check.verify == "full" and not problem:
             file.seek(0)
+            encoded = file.read()
+            content = hashlib.blake2b(encoded, digest_size=_CONTENT_BYTES).digest()
             problem = (
-                wide_refusal(file, height, width)
+                wide_refusal(io.BytesIO(encoded), height, width)
                 if takes_wide
-                else find_refusal(file.read(), height, width, format)
+                else find_refusal(encoded, height, width, format)
             )
     except OSError as error:
         # Pillow's errors of broken files are OSErrors without a number; those of a disk have one
@@ -227,6 +237,7 @@ def examine(
         check.verify == "full",
         problem,
         jpeg,
+        content,
     )
 
 

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.image_table import ImageTable
@@ -14,18 +15,19 @@ _TEXT = pa.large_binary()  # as a manifest has paths
 
 
 def find_common(train: ImageTable, val: ImageTable) -> Omission | None:
-    """The images of validation that are also trained on: the same file, or the same member of a
-    shard; None: there are none.
+    """The images of validation that are also trained on: the same file, the same member of a shard,
+    or the same bytes where those of both were read (verify="full"); None: there are none.
     """
     roots = [os.path.join(os.fspath(images.root), "") for images in (train, val)]
-    if not len(val) or not (roots[0].startswith(roots[1]) or roots[1].startswith(roots[0])):
-        return None
+    is_common = np.zeros(len(val), bool)
+    if roots[0].startswith(roots[1]) or roots[1].startswith(roots[0]):
+        nearest = min(roots, key=len)
+        is_common |= _are_in(_places(val, nearest), _places(train, nearest))
+    if not any(images.samples["content"].all_empty for images in (train, val)):
+        contents, others = (images.samples.column("content") for images in (val, train))
+        is_common |= _are_in(contents, others) & (pc.binary_length(contents).to_numpy() > 0)
 
-    nearest = min(roots, key=len)
-    places, others = (_places(images, nearest) for images in (val, train))
-    # validation has fewer, and of the hits there are few
-    hits = pc.unique(others.filter(pc.is_in(others, value_set=places)))
-    ids = np.flatnonzero(pc.is_in(places, value_set=hits).to_numpy())
+    ids = np.flatnonzero(is_common)
     if not ids.size:
         return None
     how = "all of them" if len(ids) == len(val) else f"of {len(val):,}"
@@ -34,6 +36,12 @@ def find_common(train: ImageTable, val: ImageTable) -> Omission | None:
         "nothing of new images; give other images, or validation=split:0.1"
     )
     return doubt(what, map(val.relative_name, ids.tolist()), len(ids))
+
+
+def _are_in(values: pa.ChunkedArray, others: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """(n,) which values are among the others too. Of what is in both there is little."""
+    both = pc.unique(others.filter(pc.is_in(others, value_set=values)))
+    return pc.is_in(values, value_set=both).to_numpy()
 
 
 def _places(images: ImageTable, root: str) -> pa.ChunkedArray:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_number
 from dali_pipes.data.composed import composed
+from dali_pipes.data.doubts import find_repeated, is_of_repeated
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints
@@ -55,7 +56,9 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
     samples = Samples(join([images.samples.table() for images in sets]), files)
     # `from_table` would read all rows to check them; those of mapped files are checked as they are
     # taken
-    return ImageTable(root, classes, samples, join([images.others for images in sets]), facts)
+    joined = ImageTable(root, classes, samples, join([images.others for images in sets]), facts)
+    doubts = [each for each in facts.doubts or () if not is_of_repeated(each)]
+    return joined.with_facts(doubts=[*doubts, *find_repeated(joined)])
 
 
 def _with_own_ids(sets: Sequence[ImageTable]) -> Sequence[ImageTable]:

@@ -1,4 +1,4 @@
-"""Which samples are the same image: `number_files`."""
+"""Which samples are the same image: `number_files`, `number_contents`."""
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,18 @@ def number_files(images: ImageTable) -> NDArray[np.int64]:
     if not numbers.size or len(np.unique(numbers)) == len(numbers):
         return np.arange(len(numbers))
     return numbers
+
+
+def number_contents(images: ImageTable) -> NDArray[np.int64] | None:
+    """Numbers the images, (n,): samples of the same bytes have the same number. None: their bytes
+    were not all read (verify="full").
+    """
+    if images.samples["content"].all_empty:
+        return None
+    contents = images.samples.column("content")
+    if pc.any(pc.equal(pc.binary_length(contents), 0)).as_py():
+        return None
+    return _encode(contents)
 
 
 def _encode(column: pa.ChunkedArray) -> NDArray[np.int64]:

@@ -21,6 +21,7 @@ SCHEMA = pa.schema(
         "problem": pa.string(),  # null for a usable file
         # how a JPEG is coded, such as "4:2:0" (`Header.jpeg`); empty: another format
         "jpeg": pa.string(),
+        "content": pa.binary(),  # a digest of its bytes (`Header.content`); empty: none
         # name of the image in a file that holds many; empty: the image is the file
         "member": pa.large_binary(),
         "offset": pa.int64(),  # where it begins in that file
@@ -31,7 +32,7 @@ SCHEMA = pa.schema(
 # how a JPEG is described
 RULES = 4
 # columns that a table may lack, with the value for an image in its own file
-_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "jpeg": ""}
+_WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "jpeg": "", "content": b""}
 
 
 def cast_columns(table: pa.Table) -> pa.Table:

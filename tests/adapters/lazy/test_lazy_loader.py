@@ -411,9 +411,9 @@ class SendsWhatLosesWorkers(Pictures):
 def test_a_connection_that_breaks_with_its_worker_is_a_lost_worker(files):
     """The connection ends before the process, which a DataLoader then finds alive."""
     own = loader_of(SendsWhatLosesWorkers(files), num_workers=1, collate_fn=list)
-    with LazyLoader(own, CPU, check=False) as loader:
-        with pytest.raises(RuntimeError, match=r"DataLoader worker .*pid"):
-            list(loader)
+    lost = pytest.raises(RuntimeError, match=r"DataLoader worker .*pid")
+    with LazyLoader(own, CPU, check=False) as loader, lost:
+        list(loader)
 
 
 def test_a_connection_that_breaks_without_its_worker_is_the_programs_error(files):
@@ -423,9 +423,10 @@ def test_a_connection_that_breaks_without_its_worker_is_the_programs_error(files
                 raise ConnectionResetError("of the server")
             return super().__getitem__(at)
 
-    with LazyLoader(loader_of(Resets(files), num_workers=1), CPU, check=False) as loader:
-        with pytest.raises(ConnectionResetError, match="of the server"):
-            list(loader)
+    own = loader_of(Resets(files), num_workers=1)
+    reset = pytest.raises(ConnectionResetError, match="of the server")
+    with LazyLoader(own, CPU, check=False) as loader, reset:
+        list(loader)
 
 
 def test_a_lost_worker_of_another_loader_is_no_failure_of_a_backend(files, monkeypatch, caplog):
@@ -438,9 +439,9 @@ def test_a_lost_worker_of_another_loader_is_no_failure_of_a_backend(files, monke
         signal.sigtimedwait([], 5)  # until the handler raises
 
     monkeypatch.setattr(BackendLine, "wait_for", wait_for)
-    with LazyLoader(loader_of(Pictures(files)), CPU, check=False) as loader:
-        with pytest.raises(RuntimeError, match="killed by signal"):
-            list(loader)
+    lost = pytest.raises(RuntimeError, match="killed by signal")
+    with LazyLoader(loader_of(Pictures(files)), CPU, check=False) as loader, lost:
+        list(loader)
     assert "made as noted" not in caplog.text
 
 

@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 import pytest
-from every_kind import tar, write_pictures
+from every_kind import OF_NAMES, tar, write_pictures
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
@@ -55,6 +55,32 @@ def test_members_of_a_shard(tmp_path):
     manifest = tar(tmp_path, [0, 1, 0, 1])()
     assert common(manifest, manifest.subset(np.array([1, 3])))[0] == 2
     assert common(manifest.subset(np.array([0, 2])), manifest.subset(np.array([1, 3]))) is None
+
+
+@pytest.mark.parametrize("kind", OF_NAMES)
+def test_the_same_bytes_in_another_place(kind, folder, tmp_path):
+    """Where `verify="full"` has read them; else nobody knows."""
+    labels = [0, 1, 0, 0, 1, 0]  # two more pictures than `all` has
+    read = OF_NAMES[kind](tmp_path / "other", labels)
+    if kind == "saved":  # with what was read then
+        full = opened(tmp_path / "other/t.csv", verify="full")
+        full.save(tmp_path / "other/full.arrow")
+        by_bytes = opened(tmp_path / "other/full.arrow")
+    else:
+        by_bytes = read(verify="full")
+    train = opened(folder / "all/a", with_labels=False, verify="full")
+    assert common(train, by_bytes)[0] == 4
+    assert common(by_bytes, train)[0] == 4
+    if kind != "cached":  # which knows them from then on
+        assert common(train, read()) is None
+
+
+def test_links_lead_to_the_same_bytes(folder, tmp_path):
+    (tmp_path / "val/a").mkdir(parents=True)
+    (tmp_path / "val/a/first.png").symlink_to(folder / "all/a/1.png")
+    write_pictures(tmp_path / "val/b", 6)
+    train, val = (opened(place, verify="full") for place in (folder / "all", tmp_path / "val"))
+    assert common(train, val) == (5, ["a/first.png", "b/0.png", "b/1.png"])
 
 
 def test_a_saved_part_is_found_again(folder):

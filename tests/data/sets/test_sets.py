@@ -70,7 +70,7 @@ def made(rows, root="/images", names=CLASSES):
         "problem": [None if each else "broken" for each in usable],
         "member": [b""] * count,
     }
-    known["jpeg"] = [""] * count
+    known |= {"jpeg": [""] * count, "content": [b""] * count}
     table = pa.table(known | {"offset": [0] * count, "file_bytes": [0] * count}, schema=SCHEMA)
     own = {
         "split": pa.array(split, pa.large_string()),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
 from dali_pipes.data.own_columns import COLUMN
-from dali_pipes.data.table.schema import SCHEMA
+from dali_pipes.data.table.schema import SCHEMA, replace_column
 
 IDS = np.array([5, 0, 36, 5])
 LOOK_UPS = {
@@ -40,8 +40,10 @@ LOOK_UPS = {
 
 @pytest.fixture(scope="module")
 def images(manifest):
-    """37 images and a column, in memory."""
-    scores = manifest.table.append_column(COLUMN + "score", pa.array(np.arange(37)))
+    """37 images, the digests of their bytes, and a column, in memory."""
+    digests = pa.array([bytes([number] * 16) for number in range(37)], pa.binary())
+    table = replace_column(manifest.table, "content", digests)
+    scores = table.append_column(COLUMN + "score", pa.array(np.arange(37)))
     return Manifest(manifest.root, manifest.classes, scores)
 
 
@@ -63,7 +65,7 @@ def large(rows):
     }
     same |= {
         name: pa.repeat(pa.scalar("", SCHEMA.field(name).type), rows)
-        for name in ("format", "member", "jpeg")
+        for name in ("format", "member", "jpeg", "content")
     }
     same |= {
         "width": same["height"],
@@ -213,7 +215,7 @@ def test_what_would_mislead_a_loader_is_refused_as_it_is_taken(
         mapped.verify()
 
 
-@pytest.mark.parametrize("name", ["format", "member", "path", "jpeg"])
+@pytest.mark.parametrize("name", ["format", "member", "path", "jpeg", "content"])
 def test_what_arrow_itself_would_believe_is_checked_as_a_whole(file, name):
     """A text inside a column that begins far outside it: Arrow takes it without looking, and the
     process ends.
@@ -230,7 +232,7 @@ def test_what_arrow_itself_would_believe_is_checked_as_a_whole(file, name):
             LOOK_UPS[look_up](Manifest.load(file))
     with pytest.raises(ManifestError, match="the manifest is damaged"):
         Manifest.load(file).verify()
-    if name != "jpeg":  # no column of filters
+    if name not in ("jpeg", "content"):  # no columns of filters
         with pytest.raises(ManifestError, match="the manifest is damaged"):
             Manifest.load(file).filter(f"{name} == 'a'")
 

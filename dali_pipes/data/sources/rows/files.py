@@ -111,7 +111,7 @@ def _empty_value(kind: pa.DataType) -> Any:
         return []
     return (
         b""
-        if pa.types.is_large_binary(kind)
+        if pa.types.is_large_binary(kind) or pa.types.is_binary(kind)
         else ""
         if is_text(kind)
         else pa.scalar(0).cast(kind).as_py()
