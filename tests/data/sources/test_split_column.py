@@ -19,7 +19,7 @@ LABELS = ["a", "b", "b", "c", "a", "a"]
 
 
 def csv(folder, splits, name):
-    rows = zip(write_pictures(folder, len(splits)), LABELS, splits, strict=False)
+    rows = zip(write_pictures(folder, len(splits)), LABELS, map(str, splits), strict=False)
     lines = [f"path,label,{name}", *(",".join(row) for row in rows)]
     (folder / "t.csv").write_text("\n".join(lines))
     return lambda **options: dp.Manifest.open(folder / "t.csv", progress=False, **options)
@@ -171,3 +171,66 @@ def test_a_job_without_rows_of_validation_measures_on_those_of_test(tmp_path):
     # who filters has chosen
     data = DataConfig(val=str(tmp_path / "t.csv"), filter="split == 'train'")
     assert numbers(open_images(data, "val", progress=False)) == [0, 2]
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("name", "flagged", "train", "others", "rest"),
+    [
+        ("is_valid", {"val"}, "train", "val", [0, 2, 3, 4]),
+        ("is_train", {"train"}, "train", "test", [0, 2, 4]),
+        ("is_training_image", {"train"}, "train", "test", [0, 2, 4]),
+        ("Is_Test", {"test"}, "train", "test", [0, 1, 2, 4, 5]),
+    ],
+)
+@pytest.mark.parametrize("kind_of_flag", [bool, int])
+def test_a_column_of_flags(kind, name, flagged, train, others, rest, kind_of_flag, tmp_path):
+    read = KINDS[kind](tmp_path, [kind_of_flag(split in flagged) for split in SPLITS], name)
+    with pytest.raises(SeveralSplitsError, match=rf"column {name} has \d rows of"):
+        read()
+    assert numbers(read(split=train)) == rest
+    assert numbers(read(split=others)) == [n for n in range(6) if n not in rest]
+    assert numbers(read(split="all")) == list(range(6))
+
+
+def of_flags(folder, **flags):
+    rows = zip(write_pictures(folder, 6), LABELS, *flags.values(), strict=True)
+    lines = [",".join(map(str, row)) for row in rows]
+    (folder / "t.csv").write_text("\n".join([",".join(["path", "label", *flags]), *lines]))
+    return lambda **options: dp.Manifest.open(folder / "t.csv", progress=False, **options)
+
+
+def test_several_columns_of_flags(tmp_path):
+    flags = {f"is_{split}": [each == split for each in SPLITS] for split in ("train", "val")}
+    read = of_flags(tmp_path, **flags)
+    with pytest.raises(SeveralSplitsError, match="is_train and is_val has 3 rows of train"):
+        read()
+    assert [numbers(read(split=split)) for split in ("train", "val", "test")] == [
+        [0, 2, 4],
+        [1, 5],
+        [3],
+    ]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"is_train": [1, 1, 1, 0, 0, 0], "is_val": [0, 0, 1, 1, 1, 1]},
+        {"is_train": [1, 1, 0, 0, 0, 0], "is_val": [0, 0, 1, 0, 0, 0], "is_test": [0] * 6},
+    ],
+)
+def test_flags_that_say_two_splits_or_none_are_refused(flags, tmp_path):
+    read = of_flags(tmp_path, **flags)
+    with pytest.raises(
+        dp.ManifestError, match=r"is_train and is_val.* [13] rows are in two splits"
+    ):
+        read()
+    assert len(read(split="all")) == 6
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"is_valid": [1, 1, 1, 1, 1, 0]}, {"is_train": [0, 1, 2, 0, 1, 2]}, {"valid": [0] * 6}],
+)
+def test_other_numbers_are_no_flags_of_splits(flags, tmp_path):
+    assert len(of_flags(tmp_path, **flags)(strict=True)) == 6
