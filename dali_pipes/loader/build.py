@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,9 +34,11 @@ from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.loader.train_and_val import check_fit
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
+from dali_pipes.plan.geometry import resize_sizes
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, choose_sampling
-from dali_pipes.plan.transforms import Transform
+from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, Transform
+from dali_pipes.plan.transforms.base import find_small, views_of
 from dali_pipes.system import memory
 from dali_pipes.system.modes import in_own_modes
 
@@ -118,6 +121,8 @@ def build_loader(
     manifest.refuse_bad_images(max_bad_fraction)
     check_fit(manifest, transform.training)
     _warn_of_turned(manifest, transform)
+    for view in views_of(transform):
+        _warn_of_small(manifest, view)
 
     plan = Plan(
         manifest,
@@ -172,6 +177,29 @@ def _warn_of_turned(manifest: Manifest, transform: Transform) -> None:
             "are stored: %s; set exif='apply' in the transform to turn them",
             manifest.root,
             f"{turned:,}",
+        )
+
+
+def _warn_of_small(manifest: Manifest, view: Transform) -> None:
+    """Warns of images that are smaller than a central crop, which has black around them."""
+    if not isinstance(view, EvalTransform | CenterCropTransform) or view.pad_if_needed:
+        return
+    if isinstance(view.resize, int) and max(view.shape) <= view.resize:
+        return  # none of their sides is shorter
+    resized = partial(resize_sizes, resize=view.resize)
+    count, first = find_small(view, manifest, view.shape, resized)
+    if count and not int(os.environ.get("LOCAL_RANK", 0)):
+        height, width = view.shape
+        log.warning(
+            "%s: %s of %s images are smaller than the crop of %d × %d pixels, and get black around "
+            "them; the first is %s; set resize to the size or more, or pad_if_needed if that is "
+            "meant",
+            manifest.root,
+            f"{count:,}",
+            f"{len(manifest):,}",
+            height,
+            width,
+            manifest.name(first),
         )
 
 
