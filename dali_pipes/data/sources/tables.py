@@ -25,7 +25,7 @@ from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
 from dali_pipes.data.sources.hugging_face import embedded_files, scan_embedded
 from dali_pipes.data.sources.reading import finish, note_reading
-from dali_pipes.data.sources.rows.listed_files import read_listed
+from dali_pipes.data.sources.rows.listed_files import find_spelling, read_listed
 from dali_pipes.data.sources.rows.mask_files import check_mask_files
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.split_column import check_split, choose_split, refuse_several
@@ -159,7 +159,7 @@ def scan_table(
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
     named = {MASK: targets.mask} if targets.mask else {}
     beside = {
-        name: [os.fsencode(path or "") for path in table[column].to_pylist()]
+        name: [find_spelling(folder, os.fsencode(path or "")) for path in table[column].to_pylist()]
         for name, column in named.items()
     }
 

@@ -4,6 +4,7 @@ used.
 
 import io
 import os
+import unicodedata
 import zlib
 
 import numpy as np
@@ -404,6 +405,28 @@ def test_the_masks_of_a_table_and_of_shards_are_looked_at_as_well(tmp_path):
     assert not Manifest.from_table(
         tmp_path / "t.csv", targets=targets, progress=False
     ).mask_values.named
+
+
+@pytest.mark.parametrize("is_absolute", [False, True])
+@pytest.mark.parametrize(
+    "written",
+    [
+        " masks/{}.png ",
+        ".\\masks\\{}.png",
+        "masks//{}.png",
+        unicodedata.normalize("NFD", "é/{}.png"),
+    ],
+)
+def test_the_masks_of_a_table_are_found_however_they_are_written(written, is_absolute, tmp_path):
+    valued(tmp_path, [0, 1])
+    (tmp_path / "masks").rename(tmp_path / "é") if "masks" not in written else None
+    images = f"{tmp_path}/images" if is_absolute else "images"
+    rows = [f"{images}/{each}.jpg,{written.format(each)}\n" for each in range(6)]
+    (tmp_path / "t.csv").write_text("path,mask\n" + "".join(rows))
+    targets = Targets(mask="mask")
+    made = Manifest.from_table(tmp_path / "t.csv", targets=targets, strict=True, progress=False)
+    assert len(made) == 6
+    assert np.asarray(Image.open(str(made.mask_extent(3)))).tolist() == [[0] * 8, [1] * 8]
 
 
 def test_classes_that_are_renumbered_are_so_in_masks(tmp_path):

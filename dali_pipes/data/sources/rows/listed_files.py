@@ -146,6 +146,12 @@ def other_spellings(cell: bytes) -> list[bytes]:
     return [each for each in dict.fromkeys(tries) if each != cell]
 
 
+def find_spelling(folder: Path, cell: bytes) -> bytes:
+    """The spelling of a path that leads to a file; the path itself, if none does."""
+    tries = [cell, *other_spellings(cell)] if cell else []
+    return next((each for each in tries if Path(folder, os.fsdecode(each)).exists()), cell)
+
+
 def _without_dots(path: bytes) -> bytes:
     """The path without parts that lead nowhere, so that a file has one path: a/./b and a//b."""
     if b"//" not in path and not path.startswith(b"./") and b"/./" not in path:
