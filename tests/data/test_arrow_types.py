@@ -174,8 +174,31 @@ def test_fields_of_a_column_of_objects_are_targets(made, images, tmp_path):
     without = opened(tmp_path, columns | {"label": [0, 1, 0]})
     (doubt,) = [each for each in without.omissions if each.unit == "doubt"]
     assert "Targets(boxes='objects.bbox', box_labels='objects.category'" in doubt.kind
-    with pytest.raises(dp.OmissionError, match="a column of objects, whose boxes are not read"):
+    with pytest.raises(dp.OmissionError, match="a column of boxes, which are not read"):
         without.tell_omissions(strict=True)
+
+
+@pytest.mark.parametrize("embeds", [False, True])
+@pytest.mark.parametrize(("name", "labels"), [("bbox", "category"), ("Boxes", "class_labels")])
+def test_a_column_of_boxes_beside_that_of_their_labels(name, labels, embeds, tmp_path):
+    paths = write_pictures(tmp_path, 3)
+    if embeds:
+        cells = [{"bytes": (tmp_path / path).read_bytes(), "path": path} for path in paths]
+    images = {"image": cells} if embeds else {"path": paths}
+    boxes = [[[0, 0, 1, 2], [0, 1, 1, 1]], [], [[0, 0, 1, 1]]]
+    columns = {"label": [0, 1, 0], name: boxes, labels: [[1, 0], [], [1]]}
+    pq.write_table(pa.table(images | columns), tmp_path / "t.parquet")
+
+    def read(**options):
+        return dp.Manifest.open(tmp_path / "t.parquet", progress=False, **options)
+
+    (doubt,) = [each for each in read().omissions if each.unit == "doubt"]
+    assert f"Targets(boxes='{name}', box_labels='{labels}'" in doubt.kind
+    with pytest.raises(dp.OmissionError, match="a column of boxes, which are not read"):
+        read(strict=True)
+    targets = dp.Targets(boxes=name, box_labels=labels, box_format="xywh")
+    manifest = read(targets=targets, strict=True)
+    assert manifest.take_objects(np.arange(3)).counts.tolist() == [2, 0, 1]
 
 
 def test_objects_of_an_open_data_set(tmp_path):

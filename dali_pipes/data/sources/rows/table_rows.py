@@ -5,12 +5,12 @@ images.
 `build_rows` puts labels, objects and further columns beside the headers of the images.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from dali_pipes.data.arrow_types import fields_of, is_text
+from dali_pipes.data.arrow_types import fields_of, is_list, is_text
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.labels.reader import Labels, read_labels
@@ -26,7 +26,8 @@ from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
 # the names that others give the fields of objects
-_BOXES, _BOX_LABELS = ("bbox", "boxes", "bboxes"), ("category", "label", "labels", "categories")
+_BOXES = ("bbox", "boxes", "bboxes")
+_BOX_LABELS = ("category", "label", "labels", "categories", "box_labels", "class_labels", "classes")
 
 
 def read_row_labels(
@@ -68,7 +69,7 @@ def build_rows(
     """
     used = {options.path_column, options.label_column, *targets.named.values()}
     columns |= read_columns(file, table, used)
-    notes = _list_left_columns(table, used)
+    notes = _list_left_columns(table, used, targets)
 
     if targets.text:
         columns[TARGET + "text"] = (
@@ -93,7 +94,7 @@ def build_rows(
     return labels.classes, rows, [*labels.notes, *notes]
 
 
-def _list_left_columns(table: pa.Table, used: Collection[str]) -> list[Omission]:
+def _list_left_columns(table: pa.Table, used: Collection[str], targets: Targets) -> list[Omission]:
     """The columns that are read by nobody, since a manifest keeps none of their types."""
     heads = {name.partition(".")[0] for name in used}
     left = [
@@ -101,16 +102,18 @@ def _list_left_columns(table: pa.Table, used: Collection[str]) -> list[Omission]
         for field in table.schema
         if field.name not in used and field.name not in heads and not is_kept_type(field.type)
     ]
+    lists = [name for name in table.column_names if is_list(table.schema.field(name).type)]
     notes = []
     for field in left:
-        inner = fields_of(field.type)
-        if boxes := next((name for name in _BOXES if name in inner), None):
-            labels = next((name for name in _BOX_LABELS if name in inner), "…")
+        # in a field of objects, or in a column of its own beside that of their labels
+        inner = [f"{field.name}.{name}" for name in fields_of(field.type)]
+        boxes = _first_called(_BOXES, inner or [field.name])
+        if boxes is not None and not targets.boxes:
+            labels = _first_called(_BOX_LABELS, inner or lists) or "…"
             notes.append(
                 doubt(
-                    f"a column of objects, whose boxes are not read; targets=Targets(boxes="
-                    f"'{field.name}.{boxes}', box_labels='{field.name}.{labels}', "
-                    "box_format='xywh') reads them, if they are written so",
+                    f"a column of boxes, which are not read; targets=Targets(boxes='{boxes}', "
+                    f"box_labels='{labels}', box_format='xywh') reads them, if they are written so",
                     [field.name],
                     1,
                 )
@@ -119,6 +122,12 @@ def _list_left_columns(table: pa.Table, used: Collection[str]) -> list[Omission]
     if names:
         notes.append(doubt("columns of types that are not kept", names, len(names), "note"))
     return notes
+
+
+def _first_called(names: Sequence[str], fields: Sequence[str]) -> str | None:
+    """The field that has the first of these names; None: there is none."""
+    called = {field.rpartition(".")[2].lower(): field for field in fields}
+    return next((called[name] for name in names if name in called), None)
 
 
 def check_columns(
