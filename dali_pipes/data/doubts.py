@@ -6,7 +6,8 @@ the reader adds itself (`add_doubt`).
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 import numpy as np
@@ -20,11 +21,13 @@ from dali_pipes.data.sets.places import number_contents, number_files
 
 _NAMED = 3  # names that a doubt has
 _BY_TEXT, _FROM_1 = "classes are numbers in the order of text", "no label is 0"
-_GAPS, _JOINED = "class numbers without an image", "class names are other names joined"
+_GAPS, _JOINED = "class numbers without an image", "class names are several names joined"
+_ALIKE = "class names that differ in case, blanks or signs alone"
 _SAME_BYTES, _SAME_FILE = "images of the same bytes", "files in several rows"
-_OF_NAMES = (_BY_TEXT, _FROM_1, _GAPS, _JOINED)
-_WHOLE = re.compile("0|[1-9][0-9]*")
-_SIGNS, _FEWEST_JOINED = ",;|/+&", 2  # between names
+_OF_NAMES = (_BY_TEXT, _FROM_1, _GAPS, _JOINED, _ALIKE)
+_NUMBER = re.compile(r"(?:tensor\()?([0-9]+)(?:\.0+)?\)?")  # also as programs print one
+_SIGNS, _FEWEST_JOINED = ",;|/+& ", 2  # between names
+_BLANKS = re.compile(r"[\s_-]+")
 _ENOUGH = 10  # images a class, of which a class would have one if there were any
 # How far a box or a point reaches out of its image where it was rounded or drawn by hand.
 _PIXELS, _SHARE = 2, 0.02
@@ -39,8 +42,13 @@ def find_doubts(images: ImageTable, are_named: bool = False) -> list[Omission]:
     Args:
         are_named: whether somebody has said which name has which number.
     """
-    looks = _LOOKS if are_named else (_numbers, _joined_names, *_LOOKS)
+    looks = _LOOKS if are_named else (*_LOOKS_AT_NAMES, *_LOOKS)
     return [found for look in looks for found in look(images)]
+
+
+def find_doubts_of_names(images: ImageTable) -> list[Omission]:
+    """Those that end where somebody says which name has which number."""
+    return [found for look in _LOOKS_AT_NAMES for found in look(images)]
 
 
 def is_of_names(omission: Omission) -> bool:
@@ -74,18 +82,17 @@ def _numbers(images: ImageTable) -> Iterator[Omission]:
     if images.task == "regression" or not classes:
         return
 
-    if all(map(_WHOLE.fullmatch, classes)):
-        by_value = sorted(classes, key=int)
-        if classes == sorted(classes) != by_value:
-            place, name = next(
-                (place, name) for place, name in enumerate(classes) if name != by_value[place]
-            )
-            yield doubt(
-                f"{_BY_TEXT}, so class {place} is {name!r}; "
-                f"classes=[{','.join(by_value[:3])},…] has them by their value",
-                classes,
-                len(classes),
-            )
+    values = {name: int(found[1]) for name in classes if (found := _NUMBER.fullmatch(name))}
+    by_value = sorted(values, key=lambda name: values[name])
+    # a few of them may be names, such as "unknown"
+    if len(values) >= len(classes) / 2 and classes == sorted(classes) and [*values] != by_value:
+        name = next(name for name, other in zip(values, by_value, strict=True) if name != other)
+        yield doubt(
+            f"{_BY_TEXT}, so class {classes.index(name)} is {name!r}; "
+            f"classes=[{','.join(by_value[:3])},…] has them by their value",
+            values,
+            len(values),
+        )
 
     if classes != number_names(len(classes)):
         return
@@ -97,19 +104,25 @@ def _numbers(images: ImageTable) -> Iterator[Omission]:
     if not dead.size or dead.size == len(classes):
         return
 
-    if dead.tolist() == [0]:
+    used = len(classes) - len(dead)
+    if dead[0] == 0 and _ENOUGH * (len(dead) - 1) <= used:
         yield doubt(
             f"{_FROM_1}, so class 0 has no image, and weights that were trained on classes from 0 "
             "do not fit; number the classes from 0, or give classes=[…] with the names of all",
             ["0"],
             1,
         )
-        return
+        dead = dead[1:]
+        if not dead.size:
+            return
     # of few images not every class need have one
-    is_odd = len(images) >= _ENOUGH * len(classes)
+    is_odd = len(images) >= _ENOUGH * used
+    advice = (
+        "; number the classes without gaps, give classes=[…] with the names of all, or "
+        "task='regression' if they are to be predicted"
+    )
     yield doubt(
-        _GAPS
-        + ("; number the classes without gaps, or give classes=[…] with the names of all" * is_odd),
+        _GAPS + advice * is_odd,
         map(str, dead.tolist()),
         len(dead),
         "doubt" if is_odd else "note",
@@ -117,22 +130,49 @@ def _numbers(images: ImageTable) -> Iterator[Omission]:
 
 
 def _joined_names(images: ImageTable) -> Iterator[Omission]:
-    """Names of classes that are those of others, one after the other, as labels of several classes
+    """Names of classes that are several names, one after the other, as labels of several classes
     are that nobody has split.
     """
-    known = set(images.classes)
     for sign in _SIGNS:
-        joined = [
-            name
-            for name in images.classes
-            if len(parts := [part.strip() for part in name.split(sign)]) > 1 and known >= set(parts)
-        ]
-        if len(joined) >= _FEWEST_JOINED:
-            yield doubt(
-                f"{_JOINED} by {sign!r}; label_separator={sign!r} splits them",
-                joined,
-                len(joined),
+        parts = {name: [part.strip() for part in name.split(sign)] for name in images.classes}
+        joined = [name for name, of_name in parts.items() if len(of_name) > 1]
+        if len(joined) >= _FEWEST_JOINED and _are_joined(parts, joined, sign):
+            # a folder is one class, whatever it is called
+            advice = (
+                "a table can give an image several classes"
+                if images.facts.folders
+                else f"label_separator={sign!r} splits them"
             )
+            yield doubt(f"{_JOINED} by {sign!r}; {advice}", joined, len(joined))
+
+
+def _are_joined(parts: Mapping[str, list[str]], joined: list[str], sign: str) -> bool:
+    """Whether these names of classes are several names.
+
+    Args:
+        parts: those of all names, as a sign splits them.
+        joined: the names that have the sign.
+    """
+    counts = Counter(part for of_name in parts.values() for part in set(of_name))
+    if all(part.isdecimal() for name in joined for part in parts[name]):
+        return True
+    of_known = [name for name in joined if all(part in parts for part in parts[name])]
+    if sign == " ":  # which names have too, as "sea lion" has
+        return len(of_known) > _FEWEST_JOINED and len(of_known) > len(joined) / 2
+    shared = sum(count > 1 for count in counts.values())
+    is_usual = len(joined) > len(parts) / 2 and shared > len(counts) / 2
+    return is_usual or len(of_known) >= _FEWEST_JOINED
+
+
+def find_alike_names(images: ImageTable) -> Iterator[Omission]:
+    """Names that most likely were meant as one; letters in both cases are characters to read."""
+    groups: dict[str, list[str]] = {}
+    for name in images.classes:
+        if len(name) > 1:
+            groups.setdefault(_BLANKS.sub(" ", name.casefold()).strip(), []).append(name)
+    alike = [" and ".join(map(repr, names)) for names in groups.values() if len(names) > 1]
+    if alike:
+        yield doubt(f"{_ALIKE}; write each of them in one way", alike, len(alike))
 
 
 def find_repeated(images: ImageTable) -> Iterator[Omission]:
@@ -263,5 +303,10 @@ _ODD: tuple[tuple[str, _Find], ...] = (
         "visibility after them",
         _are_points_out,
     ),
+)
+_LOOKS_AT_NAMES: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (
+    _numbers,
+    _joined_names,
+    find_alike_names,
 )
 _LOOKS: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (find_repeated, _boxes)

@@ -74,6 +74,9 @@ def _are_of_one_set(first: Manifest, second: Manifest) -> bool:
 
 
 def _clash(first: list[str], second: list[str]) -> bool:
-    """Whether a class that is in both lists has two numbers."""
+    """Whether a class that is in both lists has two numbers, or is written in two ways."""
     numbers: dict[str, Any] = {name: number for number, name in enumerate(first)}
-    return any(numbers.get(name, number) != number for number, name in enumerate(second))
+    if any(numbers.get(name, number) != number for number, name in enumerate(second)):
+        return True
+    folded = {name.casefold(): name for name in first}
+    return any(folded.get(name.casefold(), name) != name for name in second if name not in numbers)

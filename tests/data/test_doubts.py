@@ -53,6 +53,22 @@ def test_gaps_are_a_doubt_only_where_each_class_would_have_an_image(kind, tmp_pa
     assert doubts(few, "note") == {"class numbers without an image": 7}
 
 
+@pytest.mark.parametrize(
+    ("labels", "what"),
+    [
+        ([1999, 2003, 2010] * 30, ["class numbers without an image"]),
+        ([10, 20, 30] * 30, ["class numbers without an image"]),
+        ([0, 1] * 40 + [255] * 5, ["class numbers without an image"]),
+        ([n for n in range(1, 21) if n != 7] * 3, ["no label is 0"]),
+        ([n for n in range(1, 21) if n != 7] * 10, ["no label is 0", "class numbers without"]),
+    ],
+)
+def test_numbers_with_large_gaps_are_in_doubt_however_large_they_are(labels, what, tmp_path):
+    found = list(doubts(OF_NUMBERS["csv"](tmp_path, labels)()))
+    assert len(found) == len(what)
+    assert all(any(one.startswith(other) for other in what) for one in found)
+
+
 def test_labels_of_objects_that_begin_at_1(tmp_path):
     rows = {"path": write_pictures(tmp_path, 2), "b": [[0, 0, 1, 2]] * 2, "l": [[1], [2]]}
     pq.write_table(pa.table(rows), tmp_path / "t.parquet")
@@ -77,7 +93,30 @@ def test_numbers_in_the_order_of_text(names, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels", [["0", "1", "2"], ["00", "01", "10"], ["a", "b"], ["1", "x"], ["8", "9"]]
+    "labels",
+    [
+        ["0", "1", "10", "2", "other"],
+        ["1.0", "10.0", "2.0"],
+        ["tensor(0)", "tensor(10)", "tensor(2)"],
+        ["0", "10", "2", "a", "b", "c"],
+    ],
+)
+def test_numbers_in_the_order_of_text_among_names(labels, tmp_path):
+    (what,) = doubts(OF_NUMBERS["parquet"](tmp_path, labels)())
+    assert what.startswith("classes are numbers in the order of text")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["0", "1", "2"],
+        ["00", "01", "10"],
+        ["a", "b"],
+        ["1", "x"],
+        ["8", "9"],
+        ["10", "2", "a", "b", "c"],
+        ["class1", "class10", "class2"],
+    ],
 )
 def test_folders_in_the_order_of_their_numbers_or_of_names_are_no_doubt(labels, tmp_path):
     assert doubts(folders(tmp_path, labels)(strict=True)) == {}
@@ -87,15 +126,81 @@ def test_joined_names(tmp_path):
     cells = ["cat", "dog", "cat|dog", "dog|cat"]
     read = OF_NUMBERS["csv"](tmp_path, cells)
     (what,) = doubts(read())
-    assert what == "class names are other names joined by '|'"
+    assert what == "class names are several names joined by '|'"
     assert doubts(read(label_separator="|", strict=True)) == {}
 
 
 @pytest.mark.parametrize(
-    "cells", [["canna lily", "lily", "canna"], ["a-b", "a", "b"], ["cat|dog", "cat", "eel|fox"]]
+    ("cells", "sign"),
+    [
+        (["scab", "complex", "rust", "scab complex", "rust complex", "scab rust"], " "),
+        (["16 0", "7 1 2 0", "5", "1", "0", "18", "0 5"], " "),
+        (["1 0 0", "0 1 0", "0 0 1"], " "),
+        (["clear,primary", "haze,primary", "clear,water", "haze,road"], ","),
+        (["A|B", "B|C", "A|C", "A|B|C"], "|"),
+        (["1;0", "0;1"], ";"),
+    ],
+)
+def test_several_names_in_a_cell_are_in_doubt_where_none_stands_alone(cells, sign, tmp_path):
+    table = {"path": write_pictures(tmp_path, len(cells)), "label": cells}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+
+    def read(**options):
+        return dp.Manifest.open(tmp_path / "t.parquet", progress=False, **options)
+
+    told = [each.kind for each in read().omissions if each.unit == "doubt"]
+    assert any(f"names joined by {sign!r}; label_separator={sign!r}" in what for what in told)
+    assert read(label_separator=sign).task == "multilabel"
+
+
+def test_a_folder_has_no_separator(tmp_path):
+    (doubt,) = [
+        each
+        for each in folders(tmp_path, ["a", "b", "a+b", "b+a"])().omissions
+        if each.unit == "doubt"
+    ]
+    assert doubt.kind.startswith("class names are several names joined by '+'")
+    assert "label_separator" not in doubt.kind
+
+
+@pytest.mark.parametrize(
+    "names", [["Cat", "cat"], ["sea lion", "sea_lion"], ["a b", "a  b"], ["X-ray", "x ray", "y"]]
+)
+@pytest.mark.parametrize("kind", ["csv", "folders"])
+def test_names_that_are_written_in_two_ways(kind, names, tmp_path):
+    manifest = OF_NAMES[kind](tmp_path, names)()
+    (doubt,) = [each for each in manifest.omissions if each.unit == "doubt"]
+    assert doubt.kind.startswith("class names that differ in case, blanks or signs alone")
+    assert doubt.names == [" and ".join(map(repr, sorted(names)[:2]))]
+
+
+def test_letters_in_both_cases_are_classes(tmp_path):
+    assert doubts(OF_NAMES["folders"](tmp_path, ["A", "B", "a", "b"])(strict=True)) == {}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "embedded"])
+@pytest.mark.parametrize("missing", ["nan", "NaN", "<NA>", "#N/A", "NaT"])
+def test_what_stands_for_a_missing_value_is_no_class(kind, missing, tmp_path):
+    manifest = OF_NAMES[kind](tmp_path, ["cat", missing, "dog", "NA"])()
+    assert manifest.classes == ["NA", "cat", "dog"]
+    assert len(manifest) == 3 and len(manifest.problems) == 1
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["canna lily", "lily", "canna"],
+        ["a-b", "a", "b"],
+        ["cat|dog", "cat", "eel|fox"],
+        ["tench, Tinca tinca", "goldfish, Carassius auratus", "hen"],
+        ["sea lion", "mountain lion", "lion", "sea eagle", "eagle"],
+        ["airfield", "cave/indoor", "cave/outdoor", "church/indoor", "bridge", "dam", "farm"],
+        ["animal/cat", "animal/dog", "animal/eel", "plant/oak", "plant/elm"],
+        ["New York", "New Orleans", "York"],
+    ],
 )
 def test_names_with_signs_are_no_doubt(cells, tmp_path):
-    assert doubts(OF_NUMBERS["csv"](tmp_path, cells)(strict=True)) == {}
+    assert doubts(OF_NUMBERS["parquet"](tmp_path, cells)(strict=True)) == {}
 
 
 # files in several rows
@@ -339,8 +444,17 @@ def test_a_part_is_refused_for_the_doubts_of_the_whole(tmp_path):
 
 def test_joined_sets_have_the_doubts_of_each(tmp_path):
     first, second = (OF_NUMBERS["csv"](tmp_path / name, [1, 2])() for name in "ab")
-    (number,) = doubts(dp.Manifest.concat([first, second])).values()
-    assert number == 2
+    (what,) = doubts(dp.Manifest.concat([first, second]))
+    assert what.startswith("no label is 0")
+    # together they may have no doubt, and may have one that none has alone
+    zeros = OF_NUMBERS["csv"](tmp_path / "c", [0, 0])()
+    assert doubts(dp.Manifest.concat([first, zeros])) == {}
+    names = [OF_NUMBERS["csv"](tmp_path / name, [name])() for name in ("Cat", "cat")]
+    assert [*doubts(dp.Manifest.concat(names))] == [
+        "class names that differ in case, blanks or signs alone"
+    ]
+    (what,) = doubts(dp.Manifest.concat([names[0], zeros]))
+    assert what.startswith("sets with class numbers beside others with class names")
 
 
 def test_a_file_of_before_is_looked_at_when_it_is_opened(tmp_path):
@@ -373,3 +487,18 @@ def test_numbers_that_the_source_names_are_no_doubt(tmp_path):
 def test_a_part_whose_classes_are_named_is_not_refused(tmp_path):
     part = OF_NUMBERS["csv"](tmp_path, [1, 2, 2])().filter("label == 2")
     part.with_classes(["a", "b", "c"]).tell_omissions(strict=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["01", "02", "03"], [0, 1, 0]),
+        (["1", "2", "3"], [0, 1, 0]),
+        (["03", "02", "01"], [2, 1, 2]),
+        (["10", "20", "30"], [1, 2, 1]),  # the numbers are places
+        (["a", "b", "c"], [1, 2, 1]),
+    ],
+)
+def test_numbers_are_named_by_their_value_where_names_are_numbers(names, expected, tmp_path):
+    manifest = OF_NUMBERS["csv"](tmp_path, [1, 2, 1])(classes=names)
+    assert manifest.classes == names and manifest.labels.tolist() == expected

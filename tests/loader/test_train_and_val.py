@@ -71,3 +71,15 @@ def test_it_does_not_matter_which_loader_is_built_first(folder):
     train = dp.Manifest.scan(folder / "train", progress=False)
     with loader(val), pytest.raises(dp.ManifestError, match="not the same classes"):
         loader(train, dp.TrainTransform(size=8))
+
+
+def test_classes_that_are_written_in_another_way_are_refused(folder):
+    for old, new in (("a", "A"), ("c", "C")):
+        (folder / "val" / old).rename(folder / "val" / new)
+    (folder / "val/b").mkdir()
+    Image.new("RGB", (8, 6)).save(folder / "val/b/0.jpg")
+    train = dp.Manifest.scan(folder / "train", progress=False)
+    val = dp.Manifest.scan(folder / "val", classes=["A", "b", "C"], progress=False)
+    refused = pytest.raises(dp.ManifestError, match="give both the same")
+    with loader(train, dp.TrainTransform(size=8)), refused:
+        loader(val)

@@ -19,7 +19,7 @@ from dali_pipes.data.labels.cells import LabelCells, simplify
 from dali_pipes.data.labels.classes import number_classes, number_names
 from dali_pipes.data.labels.lists import find_places, read_text_lists
 from dali_pipes.data.labels.stored import MAX_CLASSES
-from dali_pipes.data.labels.texts import read_text
+from dali_pipes.data.labels.texts import NO_NAMES, read_text
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.problems import HOLE_IN_LABELS, NO_LABEL
 from dali_pipes.data.spelling import argument
@@ -98,7 +98,7 @@ def _missing(values: pa.Array, task: str | None) -> NDArray[np.bool_]:
     """(n,) bool, which values are null, NaN or blank, or the class number of no class."""
     missing = pc.is_null(values, nan_is_null=True)
     if is_text(values.type):
-        missing = pc.or_(missing, pc.fill_null(pc.equal(values, pa.scalar("", values.type)), True))
+        missing = pc.or_(missing, pc.is_in(values, pa.array(["", *NO_NAMES], values.type)))
     if _are_class_numbers(values, task):
         missing = pc.or_(missing, pc.fill_null(pc.equal(values, -1), True))
     return missing.to_numpy(zero_copy_only=False)
@@ -127,12 +127,16 @@ def _missing_labels(values: pa.Array, task: str | None) -> dict[int, str]:
 
 
 def _refuse_signs(file: Path | str, values: pa.Array, task: str | None) -> None:
-    """Raises ManifestError if all labels are -1 and 1, which are two classes."""
-    if not _are_class_numbers(values, task):
+    """Raises ManifestError if all labels are -1 and 1, which are two classes, or the answers of
+    vectors.
+    """
+    if not _are_class_numbers(values.values if is_list(values.type) else values, task):
         return
-    if sorted(pc.unique(values.drop_null()).to_pylist()) == [-1, 1]:
+    items = pc.list_flatten(values) if is_list(values.type) else values
+    known = items.filter(pc.invert(pc.is_null(items, nan_is_null=True)))
+    if sorted(pc.unique(known).to_pylist()) == [-1, 1]:
         raise ManifestError(
-            f"{file}: all labels are -1 and 1, and -1 is no class; number the classes 0 and 1"
+            f"{file}: all labels are -1 and 1, and -1 is no class; write 0 instead of -1"
         )
 
 

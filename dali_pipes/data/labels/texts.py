@@ -30,6 +30,10 @@ _NULLS = (
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
 
+# what programs write for a missing value, and nobody calls a class
+NO_NAMES = ("nan", "NaN", "-nan", "-NaN", "<NA>", "#N/A", "#NA", "NaT")
+_FEW = 10  # times as many numbers as names: the names are mistakes
+
 
 def read_text(
     file: Path | str,
@@ -41,7 +45,7 @@ def read_text(
 
     Whole numbers are class numbers only if each is written as Python writes it: "001" is a name,
     since it differs from "1". Among numbers, the spellings in `_NULLS` mean a missing value; among
-    names only the empty cell does, since "NA" is Namibia.
+    names only the empty cell and `NO_NAMES` do, since "NA" is Namibia.
 
     Args:
         task: as in `TableOptions`; for "regression" "001" is a number.
@@ -105,7 +109,9 @@ def _nullify(cells: pa.Array, distinct: pa.Array, spellings: Collection[str]) ->
 
 
 def _refuse_odd_ones(cells: "LabelCells", known: pa.Array) -> None:
-    """Raises ManifestError for "?" among numbers, and for text among fractions."""
+    """Raises ManifestError for "?" among numbers, for text among fractions, and for a name or two
+    among many numbers.
+    """
     is_number = pc.match_substring_regex(known, f"^(?:{_NUMBER})$").to_numpy(zero_copy_only=False)
     if not is_number.any() or is_number.all():
         return
@@ -114,8 +120,12 @@ def _refuse_odd_ones(cells: "LabelCells", known: pa.Array) -> None:
     fractions = sum(not re.fullmatch(_ANY_WHOLE, number) for number in numbers)
 
     # Names may look like numbers. But where most are fractions, or the others are signs such as
-    # "?", all were meant as numbers.
-    if fractions > len(known) / 2 or all(re.fullmatch(_MARK, other) for other in others):
+    # "?", or few, all were meant as numbers.
+    if (
+        fractions > len(known) / 2
+        or all(re.fullmatch(_MARK, other) for other in others)
+        or len(others) * _FEW <= len(numbers)
+    ):
         odd = pc.is_in(cells.values, pa.array(others, cells.values.type))
         cells.refuse(
             odd.to_numpy(zero_copy_only=False),

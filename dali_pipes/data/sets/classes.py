@@ -115,6 +115,10 @@ def match_classes(
     # numbers instead of names: the user's list names them in their order, unless it has numbers too
     names = list(map(composed, names))
     are_numbers = names == number_names(len(names))
+    if are_numbers and all(map(str.isdecimal, new_names)):  # "01" is 1
+        values = [str(int(name)) for name in new_names]
+        if set(names) & set(values) and len(set(values)) == len(values):
+            new_names = values
     some = set(names) & set(new_names)
     if are_numbers and len(some) < len(names) and not (some and all(map(str.isdecimal, new_names))):
         if used.max(initial=-1) >= len(new_names):

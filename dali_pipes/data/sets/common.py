@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission
+from dali_pipes.data.sets.places import without_turns
 
 _TEXT = pa.large_binary()  # as a manifest has paths
 
@@ -18,11 +19,13 @@ def find_common(train: ImageTable, val: ImageTable) -> Omission | None:
     """The images of validation that are also trained on: the same file, the same member of a shard,
     or the same bytes where those of both were read (verify="full"); None: there are none.
     """
-    roots = [os.path.join(os.fspath(images.root), "") for images in (train, val)]
+    roots = [_real_root(images) for images in (train, val)]
     is_common = np.zeros(len(val), bool)
-    if roots[0].startswith(roots[1]) or roots[1].startswith(roots[0]):
-        nearest = min(roots, key=len)
-        is_common |= _are_in(_places(val, nearest), _places(train, nearest))
+    nearest = min(roots, key=len)
+    turns = any(map(_has_turns, (train, val)))
+    if turns or all(root.startswith(nearest) for root in roots):
+        nearest = "" if turns else nearest
+        is_common |= _are_in(_places(val, roots[1], nearest), _places(train, roots[0], nearest))
     if not any(images.samples["content"].all_empty for images in (train, val)):
         contents, others = (images.samples.column("content") for images in (val, train))
         is_common |= _are_in(contents, others) & (pc.binary_length(contents).to_numpy() > 0)
@@ -44,12 +47,23 @@ def _are_in(values: pa.ChunkedArray, others: pa.ChunkedArray) -> NDArray[np.bool
     return pc.is_in(values, value_set=both).to_numpy()
 
 
-def _places(images: ImageTable, root: str) -> pa.ChunkedArray:
-    """Where each image is, from this root on, which begins that of the images."""
-    start = os.path.join(os.fspath(images.root), "").removeprefix(root)
+def _real_root(images: ImageTable) -> str:
+    """The root without links to folders, so that a folder has one path."""
+    root = os.fspath(images.root)
+    return os.path.join(root if "://" in root else os.path.realpath(root), "")
+
+
+def _has_turns(images: ImageTable) -> bool:
+    """Whether a path leads out of a folder again, as ../images/a.jpg does."""
+    return bool(pc.any(pc.match_substring(images.samples.column("path"), b"../")).as_py())
+
+
+def _places(images: ImageTable, root: str, nearest: str) -> pa.ChunkedArray:
+    """Where each image is, from a folder on that is in the path of the root; "": the whole path."""
     path = images.samples.column("path")
-    if start:
+    if start := root.removeprefix(nearest):
         path = pc.binary_join_element_wise(_text(os.fsencode(start)), path, _text(b""))
+    path = without_turns(path)
     if images.samples.all_empty("member"):
         return path
     offset = images.samples.column("offset").cast(pa.large_string()).cast(_TEXT)

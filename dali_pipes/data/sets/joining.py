@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_number
 from dali_pipes.data.composed import composed
-from dali_pipes.data.doubts import find_repeated, is_of_repeated
+from dali_pipes.data.doubts import (
+    doubt,
+    find_alike_names,
+    find_doubts_of_names,
+    find_repeated,
+    is_of_names,
+    is_of_repeated,
+)
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.omissions import Omission, merge
 from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
@@ -57,8 +65,22 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
     # `from_table` would read all rows to check them; those of mapped files are checked as they are
     # taken
     joined = ImageTable(root, classes, samples, join([images.others for images in sets]), facts)
-    doubts = [each for each in facts.doubts or () if not is_of_repeated(each)]
-    return joined.with_facts(doubts=[*doubts, *find_repeated(joined)])
+    # what is only true of all images together is looked for anew
+    doubts = [
+        each for each in facts.doubts or () if not is_of_repeated(each) and not is_of_names(each)
+    ]
+    doubts += find_repeated(joined)
+    is_unnamed = any(map(is_of_names, facts.doubts or ()))  # nobody has named the numbers
+    doubts += find_doubts_of_names(joined) if is_unnamed else find_alike_names(joined)
+    with_classes = [each for each in sets if each.classes]
+    unnamed = [each for each in with_classes if each.classes == number_names(len(each.classes))]
+    if 0 < len(unnamed) < len(with_classes):
+        what = (
+            "sets with class numbers beside others with class names, which become classes of "
+            "their own; name the numbers (with_classes)"
+        )
+        doubts.append(doubt(what, [os.fspath(each.root) for each in unnamed], len(unnamed)))
+    return joined.with_facts(doubts=doubts)
 
 
 def _with_own_ids(sets: Sequence[ImageTable]) -> Sequence[ImageTable]:

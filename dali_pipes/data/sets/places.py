@@ -1,5 +1,7 @@
 """Which samples are the same image: `number_files`, `number_contents`."""
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +16,7 @@ def number_files(images: ImageTable) -> NDArray[np.int64]:
 
     Where no image is there twice, each sample has its id.
     """
-    numbers = _encode(images.samples.column("path"))
+    numbers = _encode(without_turns(images.samples.column("path")))
     if not images.whole_files:
         # a member is a part of a shard
         members = _encode(images.samples.column("offset"))
@@ -23,6 +25,17 @@ def number_files(images: ImageTable) -> NDArray[np.int64]:
     if not numbers.size or len(np.unique(numbers)) == len(numbers):
         return np.arange(len(numbers))
     return numbers
+
+
+def without_turns(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The paths without the parts that lead back, so that a file has one path: a/../b is b."""
+    turns = pc.match_substring(paths, b"../")
+    if not pc.any(turns).as_py():
+        return paths
+    plain = [os.path.normpath(path) for path in paths.filter(turns).to_pylist()]
+    mask = turns.combine_chunks()
+    changed = pc.replace_with_mask(paths.combine_chunks(), mask, pa.array(plain, paths.type))
+    return pa.chunked_array([changed])
 
 
 def number_contents(images: ImageTable) -> NDArray[np.int64] | None:

@@ -75,6 +75,37 @@ def test_the_same_bytes_in_another_place(kind, folder, tmp_path):
         assert common(train, read()) is None
 
 
+@pytest.mark.parametrize("side", ["both", "train", "val"])
+def test_paths_that_lead_back_out_of_a_folder(side, folder):
+    """The same files, from tables in other folders."""
+    names = [f"all/{name}/{number}.png" for name in "ab" for number in range(4)]
+    for split in ("train", "val"):
+        leads_back = side in ("both", split)
+        place = folder / split if leads_back else folder
+        place.mkdir(exist_ok=True)
+        start = "../" if leads_back else ""
+        rows = [f"{start}{path},{path[4]}\n" for path in names[:: 1 if split == "train" else 3]]
+        (place / f"{split}_rows.csv").write_text("path,label\n" + "".join(rows))
+    train, val = (
+        opened((folder / split if side in ("both", split) else folder) / f"{split}_rows.csv")
+        for split in ("train", "val")
+    )
+    assert common(train, val)[0] == 3
+    assert common(train.filter("class == 'b'"), val)[0] == 1
+
+
+def test_a_root_that_is_a_link(folder):
+    (folder / "val").symlink_to(folder / "all")
+    assert common(opened(folder / "all"), opened(folder / "val"))[0] == 8
+
+
+def test_a_path_that_leads_back_is_the_same_file(folder):
+    rows = "path,label\nall/a/0.png,a\nall/b/../a/0.png,b\nall/b/1.png,b\n"
+    (folder / "t.csv").write_text(rows)
+    (doubt,) = [each for each in opened(folder / "t.csv").omissions if each.unit == "doubt"]
+    assert doubt.kind.startswith("files in several rows with different labels")
+
+
 def test_links_lead_to_the_same_bytes(folder, tmp_path):
     (tmp_path / "val/a").mkdir(parents=True)
     (tmp_path / "val/a/first.png").symlink_to(folder / "all/a/1.png")
