@@ -2,6 +2,11 @@
 
 import unicodedata
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dali_pipes.data.arrow_types import is_text
+
 
 def composed(name: str) -> str:
     """The name with composed characters, Unicode's NFC: é is one character.
@@ -10,6 +15,11 @@ def composed(name: str) -> str:
     so that one name comes in two forms.
     """
     return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def composed_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with composed characters, if it is one of texts."""
+    return pc.utf8_normalize(column, form="NFC") if is_text(column.type) else column
 
 
 def decomposed(name: str) -> str:

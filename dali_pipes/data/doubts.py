@@ -168,8 +168,10 @@ def find_alike_names(images: ImageTable) -> Iterator[Omission]:
     """Names that most likely were meant as one; letters in both cases are characters to read."""
     groups: dict[str, list[str]] = {}
     for name in images.classes:
-        if len(name) > 1:
-            groups.setdefault(_BLANKS.sub(" ", name.casefold()).strip(), []).append(name)
+        # of sets that were joined with their classes apart a name may be there twice
+        group = groups.setdefault(_BLANKS.sub(" ", name.casefold()).strip(), [])
+        if len(name) > 1 and name not in group:
+            group.append(name)
     alike = [" and ".join(map(repr, names)) for names in groups.values() if len(names) > 1]
     if alike:
         yield doubt(f"{_ALIKE}; write each of them in one way", alike, len(alike))

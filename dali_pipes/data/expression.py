@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.composed import composed
+from dali_pipes.data.composed import composed, composed_column
 from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.samples import Samples
 from dali_pipes.data.table.schema import own_columns
@@ -60,7 +60,7 @@ class Rows:
         """The column of this name; the table's own comes before that of an image."""
         if name not in self._columns:
             raise self._missing(name, self._columns)
-        return self._samples.column(self._columns[name])
+        return composed_column(self._samples.column(self._columns[name]))
 
     def _missing(self, name: str, columns: Collection[str]) -> ConfigError:
         near = get_close_matches(name, columns, 1)
@@ -179,6 +179,8 @@ class Rows:
 
     def _call(self, name: ast.Name, function: str, value: Any) -> pa.Array:
         column = self._find_column(name)
+        if isinstance(value, str):
+            value = composed(value)
         try:
             # a comparison with None is null, and None equals no value
             return pc.call_function(function, [column, value]).fill_null(function == "not_equal")

@@ -11,6 +11,7 @@ from later import later
 from PIL import Image
 
 import dali_pipes as dp
+from dali_pipes.data.composed import composed, decomposed
 
 hf = later("datasets")
 NFC = "café"
@@ -111,3 +112,19 @@ def test_classes_of_shards(tmp_path):
     (tmp_path / "classes.json").write_text(json.dumps([NFD, NFC]))
     with pytest.raises(dp.ManifestError, match="has a class in two forms of its accents"):
         read()
+
+
+def test_values_of_a_column_are_equal_in_any_form(tmp_path):
+    """So that a patient or a place is in one part, and a filter finds all of it."""
+    cities = [form("Zürich") for form in (composed, decomposed)] * 4 + ["Bern"] * 4
+    rows = zip(write_pictures(tmp_path, len(cities)), cities, strict=True)
+    lines = [f"{path},0,{city}" for path, city in rows]
+    (tmp_path / "t.csv").write_text("path,label,city\n" + "\n".join(lines))
+    manifest = dp.Manifest.open(tmp_path / "t.csv", progress=False)
+    for form in (composed, decomposed):
+        assert len(manifest.filter(f"city == '{form('Zürich')}'")) == 8
+        assert len(manifest.filter(f"city in ('{form('Zürich')}', 'x')")) == 8
+        assert len(manifest.filter(f"city != '{form('Zürich')}'")) == 4
+    for seed in range(4):
+        parts = manifest.split({"a": 0.5, "b": 0.5}, by="city", seed=seed)
+        assert sorted(map(len, parts.values())) in ([4, 8], [0, 12])

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.checks import check_number, describe_value
+from dali_pipes.data.composed import composed_column
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.errors import ConfigError
 from dali_pipes.system.hashing import GOLDEN, splitmix64
@@ -181,7 +182,7 @@ def group_numbers(option: str, column: pa.ChunkedArray) -> NDArray[np.int64]:
     Raises:
         ConfigError: the column holds lists.
     """
-    values = column.combine_chunks()
+    values = composed_column(column).combine_chunks()
     if pa.types.is_nested(values.type):
         raise ConfigError(
             f"{option} is a column of lists; name one with a single value for each image"
