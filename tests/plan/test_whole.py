@@ -21,7 +21,7 @@ from dali_pipes.plan.geometry import BEFORE_DRAW
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.whole import STEPS, check_steps, draw_steps, smallest_sizes
-from dali_pipes.plan.whole.resize import WholeResize
+from dali_pipes.plan.whole.steps import WholeResize
 
 BILINEAR = InterpolationMode.BILINEAR
 # ours, and torchvision's with the same distribution

@@ -21,7 +21,7 @@ from dali_pipes.plan.transforms import (
     Transform,
 )
 from dali_pipes.plan.transforms.base import shape_of
-from dali_pipes.plan.transforms.center_crop import is_too_small
+from dali_pipes.plan.transforms.classification import is_too_small
 
 Size = int | tuple[int, int]  # the side of a square, or height and width
 

@@ -26,8 +26,7 @@ from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.plan.transforms.base import RANDOM
 from dali_pipes.plan.whole.base import DrawnStep, WholeStep, fill_of
-from dali_pipes.plan.whole.pad import WholePad
-from dali_pipes.plan.whole.resize import WholeResize
+from dali_pipes.plan.whole.steps import WholePad, WholeResize
 from dali_pipes.plan.whole.warps import WholePerspective
 
 T = TypeVar("T")

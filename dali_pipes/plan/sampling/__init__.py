@@ -1,23 +1,23 @@
 """Samplings: which samples make an epoch, and in which order.
 
-Each has a file, and a row in the table `SAMPLINGS`. A sampling holds the options; its `order` makes
+Each has a row in the table `SAMPLINGS`. A sampling holds the options; its `order` makes
 an `Order` for one manifest, seed and global batch size, which turns places into ids.
 `parse_sampling` makes one from a name or a mapping, and `choose_sampling` chooses that of a loader.
 docs/sampling.md compares them.
 """
 
-from dali_pipes.plan.sampling.balanced import Balanced as Balanced
 from dali_pipes.plan.sampling.base import SAMPLINGS as SAMPLINGS
 from dali_pipes.plan.sampling.base import Sampling as Sampling
 from dali_pipes.plan.sampling.base import parse_sampling as parse_sampling
 from dali_pipes.plan.sampling.choice import choose_sampling as choose_sampling
-from dali_pipes.plan.sampling.mixture import Mixture as Mixture
-from dali_pipes.plan.sampling.per_class import PerClass as PerClass
-from dali_pipes.plan.sampling.repeated import Repeated as Repeated
-from dali_pipes.plan.sampling.schedule import Schedule as Schedule
-from dali_pipes.plan.sampling.sequential import Sequential as Sequential
-from dali_pipes.plan.sampling.uniform import Uniform as Uniform
-from dali_pipes.plan.sampling.weighted import Weighted as Weighted
+from dali_pipes.plan.sampling.samplings import Balanced as Balanced
+from dali_pipes.plan.sampling.samplings import Mixture as Mixture
+from dali_pipes.plan.sampling.samplings import PerClass as PerClass
+from dali_pipes.plan.sampling.samplings import Repeated as Repeated
+from dali_pipes.plan.sampling.samplings import Schedule as Schedule
+from dali_pipes.plan.sampling.samplings import Sequential as Sequential
+from dali_pipes.plan.sampling.samplings import Uniform as Uniform
+from dali_pipes.plan.sampling.samplings import Weighted as Weighted
 from dali_pipes.plan.sampling.windows import Windows as Windows
 
 # A row is a sampling by its name: options of the group sampling extend the schema NAME_schema.

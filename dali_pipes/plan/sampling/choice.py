@@ -5,9 +5,7 @@ from typing import Any
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, ConfigError
 from dali_pipes.plan.sampling.base import Sampling, parse_sampling
-from dali_pipes.plan.sampling.mixture import Mixture
-from dali_pipes.plan.sampling.sequential import Sequential
-from dali_pipes.plan.sampling.uniform import Uniform
+from dali_pipes.plan.sampling.samplings import Mixture, Sequential, Uniform
 
 
 def choose_sampling(

@@ -19,10 +19,15 @@ from dali_pipes.plan.augment.policies.augment import RANGE
 from dali_pipes.plan.geometry import BEFORE_DRAW, Int
 from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.whole.base import DRAWS, DrawnStep, WholeStep
-from dali_pipes.plan.whole.function import check_function, draw_function
-from dali_pipes.plan.whole.pad import WholePad
-from dali_pipes.plan.whole.resize import WholeResize
-from dali_pipes.plan.whole.turns import WholeQuarterTurn, WholeSizedCrop, WholeTranspose
+from dali_pipes.plan.whole.steps import (
+    WholePad,
+    WholeQuarterTurn,
+    WholeResize,
+    WholeSizedCrop,
+    WholeTranspose,
+    check_function,
+    draw_function,
+)
 from dali_pipes.plan.whole.warps import WholeAffine, WholeFlip, WholePerspective, WholeRotation
 
 # A row is a step by torchvision's or albumentations' name of it, with the options that the name

@@ -25,7 +25,7 @@ from dali_pipes.plan.sampling import (
     Weighted,
     choose_sampling,
     parse_sampling,
-    uniform,
+    samplings,
 )
 
 stats = later("scipy.stats")
@@ -513,18 +513,18 @@ def test_permutations_of_one_call_are_those_of_many():
 @pytest.fixture
 def made(monkeypatch):
     """The numbers of the permutations that were made as a whole."""
-    made, make = [], uniform.random_permutation
+    made, make = [], samplings.random_permutation
 
     def count(n, seed, number):
         made.append(number)
         return make(n, seed, number)
 
-    monkeypatch.setattr(uniform, "random_permutation", count)
+    monkeypatch.setattr(samplings, "random_permutation", count)
     return made
 
 
 def test_from_some_size_on_the_order_is_not_stored(monkeypatch, made):
-    monkeypatch.setattr(uniform, "LARGE", 31)
+    monkeypatch.setattr(samplings, "LARGE", 31)
     assert sorted(Plan(some(), TRANSFORM, 10).order(0)) == list(range(31)) and not made
     assert Uniform().state(some())["permutation"] == "Feistel"
 
