@@ -76,11 +76,14 @@ def open_images(
             "with_labels": data.labels,
         }
         options["cache_dir"] = data.cache_dir
+        if data.filter is not None and not list_untaken(source, {"split": ALL}):
+            # whoever filters has chosen the rows
+            options["split"] = ALL
         try:
             manifest = Manifest.open(source, **options)
         except SeveralSplitsError as error:
             # raised before an image is read
-            manifest = Manifest.open(source, split=_wanted(data, split, error), **options)
+            manifest = Manifest.open(source, split=_wanted(split, error), **options)
 
     manifest.refuse_bad_images(max_bad_fraction)
 
@@ -96,12 +99,10 @@ def open_images(
     return subset
 
 
-def _wanted(data: DataConfig, split: str, error: SeveralSplitsError) -> str:
-    """Which rows of a table with a column of splits a job reads: those that its filter chooses, or
-    else those of its own split. Where no row is of validation, those of test are.
+def _wanted(split: str, error: SeveralSplitsError) -> str:
+    """Which rows of a table with a column of splits a job reads: those of its own split. Where no
+    row is of validation, those of test are.
     """
-    if data.filter is not None:
-        return ALL
     return "test" if split == "val" and "val" not in error.splits else split
 
 
