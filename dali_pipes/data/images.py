@@ -13,6 +13,7 @@ import numpy as np
 from dali_pipes.data.config import MISSING, DataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.sources.split_column import ALL, SeveralSplitsError
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.table_options import TableOptions
@@ -76,14 +77,15 @@ def open_images(
             "with_labels": data.labels,
         }
         options["cache_dir"] = data.cache_dir
-        if data.filter is not None and not list_untaken(source, {"split": ALL}):
-            # whoever filters has chosen the rows
+        # whoever filters has chosen the rows; a store is not asked for what it has
+        is_chosen = data.filter is not None and not is_remote(source)
+        if is_chosen and not list_untaken(source, {"split": ALL}):
             options["split"] = ALL
         try:
             manifest = Manifest.open(source, **options)
         except SeveralSplitsError as error:
             # raised before an image is read
-            manifest = Manifest.open(source, split=_wanted(split, error), **options)
+            manifest = Manifest.open(source, split=_wanted(data, split, error), **options)
 
     manifest.refuse_bad_images(max_bad_fraction)
 
@@ -99,10 +101,12 @@ def open_images(
     return subset
 
 
-def _wanted(split: str, error: SeveralSplitsError) -> str:
-    """Which rows of a table with a column of splits a job reads: those of its own split. Where no
-    row is of validation, those of test are.
+def _wanted(data: DataConfig, split: str, error: SeveralSplitsError) -> str:
+    """Which rows of a table with a column of splits a job reads: those that its filter chooses, or
+    else those of its own split. Where no row is of validation, those of test are.
     """
+    if data.filter is not None:
+        return ALL
     return "test" if split == "val" and "val" not in error.splits else split
 
 

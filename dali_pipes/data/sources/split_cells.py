@@ -163,7 +163,8 @@ def find_folders(paths: Sequence[str]) -> Splits | None:
     """The splits that the folders of all images are called by, below the folders that all are in;
     None: not all are.
     """
-    folders = [path.replace("\\", "/").split("/")[:-1] for path in paths]
+    parts = (path.replace("\\", "/").split("/")[:-1] for path in paths)
+    folders = [[part for part in each if part not in ("", ".")] for each in parts]
     first, last = (of(filter(None, folders), default=[]) for of in (min, max))
     # of sorted lists the first and the last have only what all have
     depth = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))))

@@ -223,7 +223,12 @@ def of_folders(folder, *files):
 
 @pytest.mark.parametrize(
     "folders",
-    [("train", "val"), ("images/train2017", "images/val2017"), ("a/b/Train", "a/b/dev/x")],
+    [
+        ("train", "val"),
+        ("images/train2017", "images/val2017"),
+        ("a/b/Train", "a/b/dev/x"),
+        ("./train", "val"),
+    ],
 )
 def test_folders_of_splits_are_in_doubt(folders, tmp_path):
     read = of_folders(tmp_path, *folders)
