@@ -163,17 +163,23 @@ def find_folders(paths: Sequence[str]) -> Splits | None:
     """The splits that the folders of all images are called by, below the folders that all are in;
     None: not all are.
     """
-    parts = (path.replace("\\", "/").split("/")[:-1] for path in paths)
-    folders = [[part for part in each if part not in ("", ".")] for each in parts]
-    first, last = (of(filter(None, folders), default=[]) for of in (min, max))
+    heads = [path.replace("\\", "/").rpartition("/")[0] for path in paths]
+    # many images are in one folder
+    folders = {
+        head: [part for part in head.split("/") if part not in ("", ".")] for head in set(heads)
+    }
+    some = list(filter(None, folders.values()))
+    first, last = min(some, default=[]), max(some, default=[])
     # of sorted lists the first and the last have only what all have
     depth = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))))
-    words = [
+    known = {
         # train2017 is of train
-        (word_of_split(below[depth].strip("0123456789-_ ")) or _UNKNOWN)
-        if len(below) > depth
-        else (_UNKNOWN if path else _EMPTY)
-        for path, below in zip(paths, folders, strict=True)
+        head: word_of_split("".join(parts[depth : depth + 1]).strip("0123456789-_ "))
+        for head, parts in folders.items()
+    }
+    words = [
+        (known[head] or _UNKNOWN) if path else _EMPTY
+        for path, head in zip(paths, heads, strict=True)
     ]
     cells = np.array(words, str)
     if _UNKNOWN in words:
@@ -201,13 +207,18 @@ def _read_cells(column: pa.ChunkedArray, read: Callable[[str], str | None]) -> N
     kind = column.type
     if pa.types.is_floating(kind):
         column = column.cast(pa.float64())
-    elif not (is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+    elif not (is_text(kind) or pa.types.is_boolean(kind) or _is_whole(kind)):
         return np.zeros(0, str)
     encoded = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
     texts = [text.strip() for text in encoded.dictionary.to_pylist()]
     said = [_EMPTY if text.lower() in _BLANK else read(text) or _UNKNOWN for text in texts]
     places = encoded.indices.fill_null(len(said)).to_numpy(zero_copy_only=False)
     return np.array([*said, _EMPTY], str)[places]
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    # databases write whole numbers as decimals
+    return pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
 
 
 def _share(cells: NDArray[np.str_]) -> float:

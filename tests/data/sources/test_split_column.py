@@ -446,6 +446,17 @@ def test_rows_without_a_flag_are_refused(name, signs, tmp_path):
     assert len(read(split="all", strict=True)) == 6
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.decimal128(21, 0), pa.uint8(), pa.string()])
+def test_flags_of_any_type(kind, tmp_path):
+    flags = pa.array([1, 0, 1, 0]).cast(kind)
+    if kind == pa.string():
+        flags = flags.dictionary_encode()
+    read = parquet(tmp_path, flags, "is_train")
+    with pytest.raises(SeveralSplitsError, match="2 rows of train, 2 rows of test"):
+        read()
+    assert numbers(read(split="train")) == [0, 2]
+
+
 def test_flags_beside_words_of_one_split(tmp_path):
     read = of_flags(tmp_path, subset=["train"] * 6, is_valid=[0, 0, 0, 0, 1, 1])
     with pytest.raises(SeveralSplitsError, match="column is_valid has 4 rows of train, 2 rows of"):
