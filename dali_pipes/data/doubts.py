@@ -36,14 +36,19 @@ _FEWEST = 3
 _LARGER = 1.1  # than its box, is an area that belongs to another box
 
 
-def find_doubts(images: ImageTable, are_named: bool = False) -> list[Omission]:
+def find_doubts(
+    images: ImageTable, are_named: bool = False, whole: ImageTable | None = None
+) -> list[Omission]:
     """What is used and most likely means something else than it is read as.
 
     Args:
         are_named: whether somebody has said which name has which number.
+        whole: those by which the classes were numbered; None: these.
     """
-    looks = _LOOKS if are_named else (*_LOOKS_AT_NAMES, *_LOOKS)
-    return [found for look in looks for found in look(images)]
+    of_names = () if are_named else _LOOKS_AT_NAMES
+    numbered = images if whole is None else whole
+    found = [each for look in of_names for each in look(numbered)]
+    return [*found, *(each for look in _LOOKS for each in look(images))]
 
 
 def find_doubts_of_names(images: ImageTable) -> list[Omission]:

@@ -432,6 +432,9 @@ class ImageTable:
             # an annotation without an image is no image
             problems = [problem for problem in self.problems if not is_of_annotation(problem[1])]
             first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
+            # a part has none of its whole's problems, but knows of their kinds
+            of_whole = [each for each in self.of_whole if each.unit == "image"]
+            first = first or ", ".join(f"{each.number:,} × {each.kind}" for each in of_whole[:3])
             raise ManifestError(
                 f"{self.root}: {bad:,} of {images:,} images cannot be used, more than "
                 f"max_bad_fraction={max_bad_fraction:g} "

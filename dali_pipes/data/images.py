@@ -13,6 +13,7 @@ import numpy as np
 from dali_pipes.data.config import MISSING, DataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
+from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.sources.split_column import ALL, SeveralSplitsError
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.table_options import TableOptions
@@ -76,6 +77,10 @@ def open_images(
             "with_labels": data.labels,
         }
         options["cache_dir"] = data.cache_dir
+        # whoever filters has chosen the rows; a store is not asked for what it has
+        is_chosen = data.filter is not None and not is_remote(source)
+        if is_chosen and not list_untaken(source, {"split": ALL}):
+            options["split"] = ALL
         try:
             manifest = Manifest.open(source, **options)
         except SeveralSplitsError as error:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.labels.cells import LabelCells
 from dali_pipes.data.spelling import argument
 
@@ -94,6 +95,16 @@ def read_text(
     if all_match("true|True|TRUE|false|False|FALSE"):
         cells = pc.utf8_lower(cells)  # as Arrow writes booleans, which Parquet may hold
     return _nullify(cells, distinct, ())
+
+
+def clear_others(cells: pa.Array, kind: pa.DataType, task: str | None) -> pa.Array:
+    """Makes the cells null that are no numbers, or no whole ones, if that is the type of others."""
+    if is_text(kind):
+        return cells
+    whole = _ANY_WHOLE if task == "regression" else _WHOLE
+    pattern = whole if pa.types.is_integer(kind) else _NUMBER
+    is_number = pc.match_substring_regex(pc.utf8_trim_whitespace(cells), f"^(?:{pattern})$")
+    return pc.if_else(is_number, cells, pa.scalar(None, cells.type))
 
 
 def _nullify(cells: pa.Array, distinct: pa.Array, spellings: Collection[str]) -> pa.Array:

@@ -31,7 +31,7 @@ from dali_pipes.data.sources.names.splits import refuse_several_splits
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.shards import is_shard
-from dali_pipes.data.sources.split_column import refuse_several
+from dali_pipes.data.sources.split_column import Chosen, choose_rows
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -122,9 +122,9 @@ def scan_embedded(
     options: TableOptions,
     check: ScanOptions,
     split: str | None,
-) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool]:
+) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool, Chosen]:
     """Returns root, class names, rows and notes of images that are in the Parquet files themselves,
-    and whether these name the classes.
+    whether these name the classes, and which rows are wanted.
 
     The classes have the names that `datasets` notes in the files' metadata, if it does.
     """
@@ -143,17 +143,17 @@ def scan_embedded(
             f"{files[0]}: it and the other Parquet files have not the same columns ({error})"
         ) from None
 
-    used = {options.label_column, *targets.named.values()}
-    refuse_several(file, table, used, split)
-    paths, headers, places = _read_groups([group for of_file in groups for group in of_file], check)
-
     # A class number must mean the same in all files.
-    named = _label_names(columns[0].schema)
+    named = label_names(columns[0].schema)
     for other, part in zip(files, columns, strict=True):
-        theirs = _label_names(part.schema)
+        theirs = label_names(part.schema)
         if theirs and named and theirs != named:
             both = "so that a number means two; write both with the same"
             raise ManifestError(f"{other}: has other names of classes than {files[0]}, {both}")
+
+    used = {options.label_column, *targets.named.values()}
+    chosen = choose_rows(file, table, used, split, classes=named)
+    paths, headers, places = _read_groups([group for of_file in groups for group in of_file], check)
 
     # If the default column is missing, the first column of classes that `datasets` notes is taken.
     column = options.label_column
@@ -186,7 +186,7 @@ def scan_embedded(
         if file.is_dir()
         else file.parent
     )
-    return root, classes, rows, notes, bool(names) and classes == names
+    return root, classes, rows, notes, bool(names) and classes == names, chosen
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
@@ -276,7 +276,7 @@ def _open(file: str) -> Any:
     return open_object(file) if is_remote(file) else file
 
 
-def _label_names(schema: pa.Schema) -> dict[str, list[str]]:
+def label_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Returns the columns of classes, or of lists of them, and the names of each, as `datasets`
     notes them in the metadata. A field of a column of objects is "objects.category".
     """

@@ -29,7 +29,7 @@ from dali_pipes.data.sources.extents import place_columns, read_part
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
-from dali_pipes.data.sources.split_column import check_split, choose_split, refuse_several
+from dali_pipes.data.sources.split_column import check_split, choose_rows, make_images
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
@@ -105,7 +105,9 @@ def read_set(
     others = others if rows is None else others.take(pa.array(rows))
     others = with_fields(plain(others.replace_schema_metadata()), targets.named.values())
     check_columns(_NAME, others, options, check)
-    refuse_several(_NAME, others, {label, *targets.named.values()}, split)
+    used = {label, *targets.named.values()}
+    of_columns = {name: _class_names(dataset.features, name) for name in dataset.features}
+    chosen = choose_rows(_NAME, others, used, split, classes=of_columns)
     known = _class_names(dataset.features, targets.box_labels or label)
     is_list = _type_of(dataset.features.get(label)) != "ClassLabel"
     labels = read_row_labels(_NAME, others, options, check, bool(known) and is_list)
@@ -127,9 +129,9 @@ def read_set(
         turned_by_source=True,
         reading=note_reading(targets, with_labels, options, check.bits),
     )
-    result = ImageTable.from_table(root, known if are_named else names, made, facts)
+    result, whole = make_images(root, known if are_named else names, made, facts, chosen)
     result = add_targets(result, _NAME, check)
-    return choose_split(finish(result, classes, strict, are_named), split)
+    return finish(result, classes, strict, are_named, whole)
 
 
 def _refuse_others(dataset: Any) -> None:

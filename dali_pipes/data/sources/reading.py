@@ -44,12 +44,17 @@ def note_reading(
 
 
 def finish(
-    images: ImageTable, classes: Sequence[str] | None, strict: bool, are_named: bool = False
+    images: ImageTable,
+    classes: Sequence[str] | None,
+    strict: bool,
+    are_named: bool = False,
+    whole: ImageTable | None = None,
 ) -> ImageTable:
     """Gives the images these classes, and finds what is in doubt.
 
     Args:
         are_named: whether the source says which class has which number.
+        whole: those by which the classes were numbered; None: these.
 
     Raises:
         ManifestError: an image has a class that is none of them.
@@ -58,7 +63,8 @@ def finish(
     if classes is not None:
         images = give_classes(images, classes)
     if images.facts.doubts is None:
-        images = images.with_facts(doubts=find_doubts(images, are_named or classes is not None))
+        doubts = find_doubts(images, are_named or classes is not None, whole)
+        images = images.with_facts(doubts=doubts)
     if strict:
         images.refuse_omissions()
     return images

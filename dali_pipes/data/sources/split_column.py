@@ -1,50 +1,36 @@
 """A table's column of splits, such as train and val: rows of several splits are never used together
 unless somebody says so.
 
-`refuse_several` refuses such a table before its images are read, and `choose_split` takes the
-samples of one split once all are read, so that the classes have the same numbers in each of them.
+`choose_rows` decides once, on all rows and before their images are read: it refuses or doubts rows
+of several splits, or says which are of the split that is asked for. `make_images` makes the images
+of these once all are read, so that the classes have the same numbers in each split.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data.arrow_types import is_text
+from dali_pipes.data.doubts import doubt
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.own_columns import COLUMN
-from dali_pipes.data.sets.choosing import choose
-from dali_pipes.data.sources.names.splits import split_of
+from dali_pipes.data.omissions import Omission
+from dali_pipes.data.sources.split_cells import (
+    Splits,
+    find_flags,
+    find_folders,
+    find_numbers,
+    find_words,
+    name_classes,
+)
 from dali_pipes.errors import ConfigError, ManifestError
 
 ALL = "all"
-_NAMES = ("split", "subset", "set", "partition", "phase", "usage", "fold")
-_MOST = 20  # distinct values of a column of splits
-# columns of flags, as fastai's is_valid: what a row is where it is set
-_FLAGS = {
-    "is_train": "train",
-    "is_training": "train",
-    "is_training_image": "train",
-    "is_val": "val",
-    "is_valid": "val",
-    "is_validation": "val",
-    "is_test": "test",
-}
-# what a row is where no flag is set, by the splits that have one
-_OTHERWISE = {
-    ("train",): "test",
-    ("val",): "train",
-    ("test",): "train",
-    ("train", "val"): "test",
-    ("test", "train"): "val",
-    ("test", "val"): "train",
-}
-_UNCLEAR = ""
 
 
 class SeveralSplitsError(ManifestError):
@@ -60,15 +46,34 @@ class SeveralSplitsError(ManifestError):
         self.splits = splits or Counter()
 
 
-def refuse_several(
-    place: Path | str, table: pa.Table, used: Collection[str], split: str | None
-) -> None:
-    """Refuses a table with rows of several splits if none is asked for, and one without splits if
-    one is asked for.
+class Chosen(NamedTuple):
+    """The rows of a table that are used.
+
+    Attributes:
+        rows: (n,) bool; None: all.
+        notes: what is left out, or in doubt.
+    """
+
+    rows: NDArray[np.bool_] | None
+    notes: list[Omission]
+
+
+def choose_rows(
+    place: Path | str,
+    table: pa.Table,
+    used: Collection[str],
+    split: str | None,
+    *,
+    classes: Mapping[str, list[str]] | None = None,
+    paths: Sequence[str] = (),
+) -> Chosen:
+    """Chooses the rows of one split.
 
     Args:
         used: columns that are labels, paths or targets.
         split: which rows are wanted, such as "train"; "all" of them; None: nobody has said.
+        classes: the names of columns that hold numbers of these.
+        paths: those of the images, of which the folders may name splits.
 
     Raises:
         SeveralSplitsError: there are several, and `split` is None.
@@ -76,51 +81,73 @@ def refuse_several(
             two splits, or none.
     """
     if split == ALL:
-        return
-    found = _find({name: table[name] for name in table.column_names if name not in used})
-    if found and _UNCLEAR in found.counts:
-        raise ManifestError(
-            f"{place}: by its {found.name}, {found.counts[_UNCLEAR]:,} rows are in two "
-            "splits or in none; correct them, or take all rows with split='all'"
-        )
-    if found is None:
-        if split is not None:
-            raise ManifestError(
-                f"{place}: has no column of splits, such as split with train and val; leave out "
-                f"split={split!r}"
-            )
-        return
+        return Chosen(None, [])
+    names = [name for name in table.column_names if name not in used]
+    columns = {name: name_classes(table[name], (classes or {}).get(name)) for name in names}
+    either = filter(None, (find_words(columns), find_flags(columns)))
+    found = max(either, key=lambda each: len(each.counts), default=None)
+    if found is not None:
+        return _choose(place, found, split)
 
-    name, counts = found.name, found.counts
-    if split is None and len(counts) < 2:
-        return
-    shown = ", ".join(f"{count:,} rows of {word}" for word, count in counts.most_common())
+    numbers = find_numbers(columns)
+    found = None if numbers else find_folders(paths)
+    if split is not None and found is not None:
+        return _choose(place, found, split)
+    if split is not None:
+        what = numbers or "has no column of splits, such as split with train and val"
+        raise ManifestError(f"{place}: {what}; leave out split={split!r}")
+    notes = [doubt(numbers, [], len(table))] if numbers else []
+    if found is not None:
+        what = f"rows are of several splits by {found.name}, {found.describe()}"
+        instead = "give a table for each, or split='train' or another; split='all' takes all"
+        notes.append(doubt(f"{what}; {instead}", [], len(table)))
+    return Chosen(None, notes)
+
+
+def _choose(place: Path | str, found: Splits, split: str | None) -> Chosen:
+    if found.mistake:
+        raise ManifestError(
+            f"{place}: {found.mistake}; correct them, or take all rows with split='all'"
+        )
+    counts, shown = found.counts, found.describe()
+    if split is None and len(counts) + bool(found.without) < 2:
+        return Chosen(None, [])
     if split is None:
         word = "train" if "train" in counts else next(iter(counts))
         raise SeveralSplitsError(
-            f"{place}: its {name} has {shown}, which must not be used together; "
+            f"{place}: its {found.name} has {shown}, which must not be used together; "
             f"split={word!r} reads those of {word}, and split='all' takes all",
             counts,
         )
     if split not in counts:
         raise ManifestError(
-            f"{place}: its {name} has no row of {split}, but {shown}; name one of them, or "
+            f"{place}: its {found.name} has no row of {split}, but {shown}; name one of them, or "
             "other images"
         )
+    left = len(found.cells) - counts[split]
+    what = f"rows of other splits than {split}; its {found.name} has {shown}"
+    return Chosen(found.cells == split, [doubt(what, [], left, "note")] if left else [])
 
 
-def choose_split(images: ImageTable, split: str | None) -> ImageTable:
-    """The images of one split; all, if that is None or "all"."""
-    if split in (None, ALL):
-        return images
-    names = [name for name in images.samples.whole.column_names if name.startswith(COLUMN)]
-    found = _find({name.removeprefix(COLUMN): images.samples.column(name) for name in names})
-    if found is None:
-        return images
-    words = pc.unique(found.rows).to_pylist()
-    wanted = [word for word in words if split_of(word.strip()) == split]
-    matches = pc.is_in(found.rows, value_set=pa.array(wanted, found.rows.type))
-    return choose(images, np.flatnonzero(matches.to_numpy()))
+def make_images(
+    root: Path | str,
+    classes: list[str],
+    table: pa.Table,
+    facts: ManifestFacts,
+    chosen: Chosen,
+) -> tuple[ImageTable, ImageTable]:
+    """The images of the rows that are used, and those of all rows.
+
+    Args:
+        table: as for `ImageTable.from_table`, with all rows.
+    """
+    facts = replace(facts, omissions=[*facts.omissions, *chosen.notes])
+    whole = ImageTable.from_table(root, classes, table, facts)
+    if chosen.rows is None:
+        return whole, whole
+    # a part is none of what an index could be of
+    facts = replace(facts, reading={})
+    return ImageTable.from_table(root, classes, table.filter(pa.array(chosen.rows)), facts), whole
 
 
 def check_split(option: str, value: str | None) -> None:
@@ -128,82 +155,3 @@ def check_split(option: str, value: str | None) -> None:
     words = ("train", "val", "test", "trainval", ALL)
     if value is not None and value not in words:
         raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(words)}")
-
-
-class _Splits(NamedTuple):
-    """Which rows are of which split.
-
-    Attributes:
-        name: what messages call the column, or the columns of flags.
-        counts: how many rows each split has.
-        rows: (n,) a word of its split for each row.
-    """
-
-    name: str
-    counts: Counter[str]
-    rows: pa.ChunkedArray
-
-
-def _find(columns: Mapping[str, pa.ChunkedArray]) -> _Splits | None:
-    """The column of splits, the one with the most of them, or else the flags; None: there are
-    none.
-    """
-    words = {
-        name: column
-        for name, column in columns.items()
-        if name.strip().lower() in _NAMES and is_text(column.type)
-    }
-    found = [
-        _Splits(f"column {name}", counts, column)
-        for name, column in words.items()
-        if (counts := _count(column))
-    ]
-    return max(found, key=lambda each: len(each.counts), default=None) or _find_flags(columns)
-
-
-def _count(column: pa.ChunkedArray) -> Counter[str]:
-    """How many rows are of each split; nothing, if this is no column of splits."""
-    counts: Counter[str] = Counter()
-    values = pc.value_counts(column.combine_chunks())
-    if len(values) > _MOST:
-        return counts
-    for value in values.to_pylist():
-        word = split_of((value["values"] or "").strip())
-        if word is None:
-            return Counter()
-        counts[word] += value["counts"]
-    return counts
-
-
-def _find_flags(columns: Mapping[str, pa.ChunkedArray]) -> _Splits | None:
-    """The splits that columns of flags say; None: there are no such columns."""
-    flags: dict[str, NDArray[np.bool_]] = {}
-    splits: dict[str, str] = {}
-    for name, column in columns.items():
-        word = name.strip().lower()
-        is_set = _read_flags(column) if word in _FLAGS else None
-        # is_valid of most rows says that they can be used
-        if is_set is not None and (word != "is_valid" or is_set.mean() < 0.5):
-            flags[name], splits[name] = is_set, _FLAGS[word]
-    if not flags:
-        return None
-
-    rest = _OTHERWISE.get(tuple(sorted(set(splits.values()))), _UNCLEAR)
-    rows = np.full(len(next(iter(flags.values()))), rest, object)
-    times = np.sum(list(flags.values()), axis=0)
-    for name, is_set in flags.items():
-        rows[is_set] = splits[name]
-    rows[times > 1] = _UNCLEAR
-    counts = Counter(rows.tolist())
-    return _Splits(
-        f"column {' and '.join(flags)}", counts, pa.chunked_array([pa.array(rows, pa.string())])
-    )
-
-
-def _read_flags(column: pa.ChunkedArray) -> NDArray[np.bool_] | None:
-    """(n,) whether each is set; None: these are no flags."""
-    kind = column.type
-    if column.null_count or not (pa.types.is_boolean(kind) or pa.types.is_integer(kind)):
-        return None
-    values = column.to_numpy()
-    return values.astype(bool) if np.isin(values, (0, 1)).all() else None

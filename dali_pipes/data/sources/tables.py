@@ -8,27 +8,29 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text, plain, with_fields
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels.texts import read_text
+from dali_pipes.data.labels.texts import clear_others, read_text
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import MASK, NO_TARGETS, TYPES, Targets
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
-from dali_pipes.data.sources.hugging_face import embedded_files, scan_embedded
+from dali_pipes.data.sources.hugging_face import embedded_files, label_names, scan_embedded
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.listed_files import find_spelling, read_listed
 from dali_pipes.data.sources.rows.mask_files import check_mask_files
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
-from dali_pipes.data.sources.split_column import check_split, choose_split, refuse_several
+from dali_pipes.data.sources.split_column import Chosen, check_split, choose_rows, make_images
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table.schema import replace_column
@@ -102,20 +104,19 @@ def read_table(
     check_split("split", split)
     _refuse_untaken(file, options, targets, root)
     folder = Path(os.path.abspath(root or Path(file).parent))
-    place, names, table, notes, are_named = scan_table(
+    place, names, table, notes, are_named, chosen = scan_table(
         absolute(file), folder, options, check, split
     )
 
-    images = ImageTable.from_table(
-        place, names, table, ManifestFacts(keypoints=targets.keypoints_named)
-    )
-    images = images.with_facts(
-        omissions=[*count_beside_parquet(absolute(file), images), *notes],
+    facts = ManifestFacts(
+        keypoints=targets.keypoints_named,
+        omissions=[*count_beside_parquet(absolute(file), place, table["path"]), *notes],
         reading=note_reading(targets, with_labels, options, bits),
     )
+    images, whole = make_images(place, names, table, facts, chosen)
     images = add_targets(images, file, check)
 
-    return choose_split(finish(images, classes, strict, are_named), split)
+    return finish(images, classes, strict, are_named, whole)
 
 
 def _refuse_untaken(
@@ -135,9 +136,9 @@ def scan_table(
     options: TableOptions,
     check: ScanOptions,
     split: str | None = None,
-) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool]:
-    """Returns the folder that the paths are relative to, class names, rows, notes, and whether the
-    source names the classes.
+) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool, Chosen]:
+    """Returns the folder that the paths are relative to, class names, rows, notes, whether the
+    source names the classes, and which rows are wanted.
 
     Args:
         root: the folder of relative paths; if one path is absolute, all become relative to "/".
@@ -153,10 +154,19 @@ def scan_table(
 
     table, targets, folder = _read(file, options, check), check.targets, root
     used = {options.path_column, options.label_column, *targets.named.values()}
-    refuse_several(file, table, used, split)
-    # labels before the images, which take longer to read
-    labels = read_row_labels(file, table, options, check)
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
+    chosen = choose_rows(
+        file,
+        table,
+        used,
+        split,
+        classes=label_names(table.schema),
+        paths=list(map(os.fsdecode, cells)),
+    )
+    # labels before the images, which take longer to read
+    if _has_label_texts(file, table, options, check):
+        table = _read_label_texts(file, table, options, chosen.rows)
+    labels = read_row_labels(file, table, options, check)
     named = {MASK: targets.mask} if targets.mask else {}
     beside = {
         name: [find_spelling(folder, os.fsencode(path or "")) for path in table[column].to_pylist()]
@@ -179,7 +189,7 @@ def scan_table(
     classes, rows, notes = build_rows(
         file, table, paths, headers, columns, options, labels, targets
     )
-    return root, classes, _with_row_numbers(rows), notes, False
+    return root, classes, _with_row_numbers(rows), notes, False, chosen
 
 
 def _with_row_numbers(rows: pa.Table) -> pa.Table:
@@ -214,7 +224,9 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     try:
         if file.suffix == ".parquet":
             table = plain(pq.read_table(file))
+            about = table.schema.metadata
             table = table.rename_columns([name.strip() for name in table.column_names])
+            table = table.replace_schema_metadata(about)
             table = with_fields(table, targets.named.values())
         else:
             table = read_csv(file, options, texts)
@@ -230,19 +242,37 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     for name in {options.path_column} & set(table.column_names):
         table = replace_column(table, name, _cast_paths(file, name, table[name]))
 
-    # in Parquet labels have a type; in a CSV they are text, which may mean numbers
-    if (
-        file.suffix == ".parquet"
-        or options.label_column not in table.column_names
-        or not check.with_labels
-    ):
-        return table
+    if _has_label_texts(file, table, options, check):
+        labels = table[options.label_column].combine_chunks()
+        _refuse_second_header(file, table[options.path_column], labels, options)
+    return table
 
+
+def _has_label_texts(
+    file: Path, table: pa.Table, options: TableOptions, check: ScanOptions
+) -> bool:
+    """Whether labels are text that may mean numbers, as in a CSV; in Parquet they have a type."""
+    is_typed = file.suffix == ".parquet"
+    return check.with_labels and not is_typed and options.label_column in table.column_names
+
+
+def _read_label_texts(
+    file: Path, table: pa.Table, options: TableOptions, rows: NDArray[np.bool_] | None
+) -> pa.Table:
+    """Reads the labels as the type that those of the wanted rows have.
+
+    Args:
+        rows: (n,) which rows are wanted; None: all.
+    """
+    if options.label_separator is not None:
+        return table
     labels = table[options.label_column].combine_chunks()
-    _refuse_second_header(file, table[options.path_column], labels, options)
-    if options.label_separator is None:
-        labels = read_text(file, labels, options.task)
-    return replace_column(table, options.label_column, labels)
+    if rows is not None:
+        # rows that nobody wants must not make names of numbers
+        wanted = labels.filter(pa.array(rows))
+        kind = read_text(file, wanted, options.task, np.flatnonzero(rows)).type
+        labels = clear_others(labels, kind, options.task)
+    return replace_column(table, options.label_column, read_text(file, labels, options.task))
 
 
 def _refuse_second_header(

@@ -1,5 +1,6 @@
 """A table with a column of splits is read one split at a time, with the same classes in each."""
 
+import itertools
 import pickle
 
 import pyarrow as pa
@@ -107,12 +108,145 @@ def test_a_split_that_is_not_there_is_refused(kind, tmp_path):
     ("name", "values"),
     [
         ("split", ["a", "b"]),
-        ("split", ["train", "oak"]),
-        ("vehicle", ["train", "test"]),
+        ("split", ["train", "oak", "elm"]),
+        ("vehicle", ["train", "bus"]),
+        ("site", ["test lab", "train yard"]),
+        ("vehicle", ["train", "train"]),
+        ("split", ["", ""]),
+        ("split", [1, 1]),
+        ("split", [0, 7]),
+        ("fold", [0, 1]),
+        ("train", [0, 2]),
     ],
 )
 def test_other_columns_change_nothing(kind, name, values, tmp_path):
-    assert numbers(KINDS[kind](tmp_path, values, name)()) == [0, 1]
+    manifest = KINDS[kind](tmp_path, values, name)(strict=True)
+    assert numbers(manifest) == list(range(len(values)))
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        *itertools.product(["split", "data set", "Dataset_type", "image-split"], ["", "unlabeled"]),
+        *itertools.product(["Usage", "group", "Unnamed: 3"], ["", "nan", None]),
+    ],
+)
+def test_rows_of_no_split_are_told_and_never_used_with_others(kind, name, others, tmp_path):
+    if kind == "csv":
+        others = others or ""
+    read = KINDS[kind](tmp_path, ["train", others, "train", "test"], name)
+    with pytest.raises(SeveralSplitsError, match=r"2 rows of train, .*1 rows of no split \(such"):
+        read()
+    train = read(split="train", strict=True)
+    assert numbers(train) == [0, 2]
+    (left,) = train.omissions
+    assert left.unit == "note" and left.number == 2 and "1 rows of no split" in left.kind
+    assert numbers(read(split="test")) == [3]
+    assert numbers(read(split="all", strict=True)) == [0, 1, 2, 3]
+
+
+@every_kind
+def test_one_split_beside_rows_of_none(kind, tmp_path):
+    read = KINDS[kind](tmp_path, ["train", "", "train"], "split")
+    with pytest.raises(
+        SeveralSplitsError, match=r"2 rows of train, 1 rows of no split \(such as ''"
+    ):
+        read()
+    assert numbers(read(split="train")) == [0, 2]
+
+
+def test_any_number_of_words(tmp_path):
+    words = [f"train_{n}" for n in range(30)] + [f"test_{n}" for n in range(15)]
+    paths = write_pictures(tmp_path, len(words))
+    rows = [f"{path},a,{word}" for path, word in zip(paths, words, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label,split", *rows]))
+    with pytest.raises(SeveralSplitsError, match="30 rows of train, 15 rows of test"):
+        dp.Manifest.open(tmp_path / "t.csv", progress=False)
+    assert len(dp.Manifest.open(tmp_path / "t.csv", split="train", progress=False)) == 30
+
+
+@every_kind
+@pytest.mark.parametrize("name", ["split", "Partition"])
+@pytest.mark.parametrize("values", [[0, 0, 1, 2], [1.0, 0.0, None, 1.0], ["0", "1", "1", "2"]])
+def test_numbers_of_splits_are_in_doubt(kind, name, values, tmp_path):
+    if kind == "csv":
+        values = ["" if value is None else value for value in values]
+    read = KINDS[kind](tmp_path, values, name)
+    (doubt,) = read().omissions
+    assert doubt.unit == "doubt" and f"filter('{name} == 0')" in doubt.kind
+    if values[0] != "0":
+        assert len(read().filter(f"{name} == 0")) == values.count(0)
+    with pytest.raises(dp.OmissionError, match=f"by the numbers in {name}"):
+        read(strict=True)
+    with pytest.raises(dp.ManifestError, match=rf"numbers in {name}.*leave out split='train'"):
+        read(split="train")
+    assert numbers(read(split="all", strict=True)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["from_hf", "embedded", "parquet"])
+def test_a_column_of_classes_has_their_names(kind, tmp_path):
+    paths = [str(tmp_path / path) for path in write_pictures(tmp_path, 4)]
+    images = {
+        "from_hf": ("image", paths, hf.Image()),
+        "embedded": ("image", [{"bytes": picture(n), "path": None} for n in range(4)], hf.Image()),
+        "parquet": ("path", paths, hf.Value("string")),
+    }
+    column, cells, feature = images[kind]
+    classes = hf.ClassLabel(names=["train", "val", "test"])
+    dataset = hf.Dataset.from_dict(
+        {column: cells, "label": LABELS[:4], "split": [0, 1, 0, -1]},
+        hf.Features({column: feature, "label": hf.Value("string"), "split": classes}),
+    )
+    dataset.to_parquet(str(tmp_path / "t.parquet"))
+
+    def read(**options):
+        if kind == "from_hf":
+            return dp.Manifest.from_hf(dataset, progress=False, **options)
+        return dp.Manifest.open(tmp_path / "t.parquet", progress=False, **options)
+
+    with pytest.raises(SeveralSplitsError, match="2 rows of train, 1 rows of val, 1 rows of no"):
+        read()
+    assert numbers(read(split="train")) == [0, 2] and numbers(read(split="val")) == [1]
+
+
+def of_folders(folder, *files):
+    paths = [
+        f"{place}/{name}"
+        for number, place in enumerate(files)
+        for name in write_pictures(folder / place, 2 + number)[number:]
+    ]
+    rows = [f"{path},{'ab'[place % 2]}" for place, path in enumerate(paths)]
+    (folder / "t.csv").write_text("\n".join(["path,label", *rows]))
+    return lambda **options: dp.Manifest.open(folder / "t.csv", progress=False, **options)
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        ("train", "val"),
+        ("images/train2017", "images/val2017"),
+        ("a/b/Train", "a/b/dev/x"),
+        ("./train", "val"),
+    ],
+)
+def test_folders_of_splits_are_in_doubt(folders, tmp_path):
+    read = of_folders(tmp_path, *folders)
+    (doubt,) = read().omissions
+    assert doubt.unit == "doubt" and "2 rows of train, 2 rows of val" in doubt.kind
+    with pytest.raises(dp.OmissionError, match="by the folders"):
+        read(strict=True)
+    assert len(read(split="all", strict=True)) == 4
+    assert numbers(read(split="val", strict=True)) == [1, 2]
+    with pytest.raises(dp.ManifestError, match="no row of test, but 2 rows of train"):
+        read(split="test")
+
+
+@pytest.mark.parametrize(
+    "folders", [("train", "bus"), ("train/a", "train/val"), ("test lab", "train yard"), ("x", ".")]
+)
+def test_other_folders_are_not(folders, tmp_path):
+    assert len(of_folders(tmp_path, *folders)(strict=True)) == 4
 
 
 def test_a_label_may_be_a_word_of_a_split(tmp_path):
@@ -136,13 +270,80 @@ def test_a_job_reads_its_own_split(tmp_path):
     assert numbers(train) == [0, 2, 4] and numbers(val) == [1, 5]
 
 
-def test_bad_images_are_counted_among_all_rows(tmp_path):
+def load(manifest):
+    with dp.build_loader(
+        manifest, dp.TorchConfig(), transform=dp.EvalTransform(size=8), batch_size=1
+    ) as loader:
+        return len(loader)
+
+
+@every_kind
+def test_what_is_wrong_with_other_rows_does_not_count(kind, tmp_path):
+    splits = ["train", "test", "train", "test", "val"]
+    labels, LABELS[1], LABELS[3] = LABELS[:], "", ""
+    try:
+        read = KINDS[kind](tmp_path, splits, "split")
+    finally:
+        LABELS[:] = labels
+    train = read(split="train", strict=True)
+    assert numbers(train) == [0, 2] and not train.problems and train.bad_of_whole == (0, 2)
+    assert load(train) == 2
+    # and what is wrong with its own does
+    test = read(split="test")
+    assert len(test.problems) == 2 and test.bad_of_whole == (2, 2)
+    with pytest.raises(dp.OmissionError, match="no label: 2"):
+        read(split="test", strict=True)
+    with pytest.raises(dp.ManifestError, match=r"2 of 2 images cannot be used.*no label"):
+        load(test)
+
+
+def test_a_part_is_refused_with_what_is_wrong_in_its_whole(tmp_path):
     read = csv(tmp_path, SPLITS, "split")
     (tmp_path / "3.png").write_bytes(b"no image")
-    part = read(split="train")
-    assert len(part) == 3 and [each.number for each in part.of_whole] == [1]
-    with pytest.raises(dp.OmissionError):
-        read(split="train", strict=True)
+    part = read(split="all").filter("split == 'train'")
+    with pytest.raises(dp.ManifestError, match="allows: 1 × not an image"):
+        load(part)
+
+
+@pytest.mark.parametrize("other", ["?", "unknown", "1.5", "007"])
+def test_labels_of_other_rows_make_no_names_of_numbers(other, tmp_path):
+    paths = write_pictures(tmp_path, 14)
+    cells = [*(f"{n},train" for n in range(12)), f"{other},test", "11,val"]
+    rows = [f"{path},{cell}" for path, cell in zip(paths, cells, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label,split", *rows]))
+    train, val = (
+        dp.Manifest.open(tmp_path / "t.csv", split=split, progress=False, strict=True)
+        for split in ("train", "val")
+    )
+    assert train.classes == val.classes == [str(n) for n in range(12)]
+    assert train.labels.tolist() == list(range(12)) and val.labels.tolist() == [11]
+
+
+def test_the_same_rows_whichever_images_are_there(tmp_path):
+    flags = [0] * 6 + [1] * 4
+    paths = write_pictures(tmp_path, 10)
+    rows = [f"{path},a,{flag}" for path, flag in zip(paths, flags, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label,is_valid", *rows]))
+    for path in paths[:3]:
+        (tmp_path / path).unlink()
+    train, val = (
+        dp.Manifest.open(tmp_path / "t.csv", split=split, progress=False)
+        for split in ("train", "val")
+    )
+    assert numbers(train) == [3, 4, 5] and numbers(val) == [6, 7, 8, 9]
+    assert len(train.problems) == 3 and "(row 1)" in train.problems[0][1]
+
+
+@pytest.mark.parametrize("name", ["partition", "split"])
+def test_who_filters_has_chosen(name, tmp_path):
+    csv(tmp_path, [0, 1, 0, 2], name)
+    data = DataConfig(train=str(tmp_path / "t.csv"), filter=f"{name} == 0")
+    assert numbers(open_images(data, "train", progress=False, strict=True)) == [0, 2]
+    with pytest.raises(dp.OmissionError, match=f"numbers in {name}"):
+        open_images(DataConfig(train=data.train), "train", progress=False, strict=True)
+    write_pictures(tmp_path / "folders" / "a", 3)
+    folder = DataConfig(train=str(tmp_path / "folders"), filter="width == 2")
+    assert numbers(open_images(folder, "train", progress=False)) == [1]
 
 
 def test_of_two_columns_the_one_with_splits_counts(tmp_path):
@@ -181,11 +382,18 @@ def test_a_job_without_rows_of_validation_measures_on_those_of_test(tmp_path):
         ("is_train", {"train"}, "train", "test", [0, 2, 4]),
         ("is_training_image", {"train"}, "train", "test", [0, 2, 4]),
         ("Is_Test", {"test"}, "train", "test", [0, 1, 2, 4, 5]),
+        ("isTrain", {"train"}, "train", "test", [0, 2, 4]),
+        ("train", {"train"}, "train", "test", [0, 2, 4]),
+        ("valid", {"val"}, "train", "val", [0, 2, 3, 4]),
+        ("Test", {"test"}, "train", "test", [0, 1, 2, 4, 5]),
     ],
 )
-@pytest.mark.parametrize("kind_of_flag", [bool, int])
-def test_a_column_of_flags(kind, name, flagged, train, others, rest, kind_of_flag, tmp_path):
-    read = KINDS[kind](tmp_path, [kind_of_flag(split in flagged) for split in SPLITS], name)
+@pytest.mark.parametrize(
+    "signs", [bool, int, float, "False True", "no YES", "n y", "F T", "0.0 1.0"]
+)
+def test_a_column_of_flags(kind, name, flagged, train, others, rest, signs, tmp_path):
+    make = signs if callable(signs) else signs.split().__getitem__
+    read = KINDS[kind](tmp_path, [make(split in flagged) for split in SPLITS], name)
     with pytest.raises(SeveralSplitsError, match=rf"column {name} has \d rows of"):
         read()
     assert numbers(read(split=train)) == rest
@@ -228,9 +436,43 @@ def test_flags_that_say_two_splits_or_none_are_refused(flags, tmp_path):
     assert len(read(split="all")) == 6
 
 
+@pytest.mark.parametrize("name", ["is_train", "train"])
+@pytest.mark.parametrize("signs", [("1", ""), ("True", "nan"), ("1.0", ""), ("yes", "")])
+def test_rows_without_a_flag_are_refused(name, signs, tmp_path):
+    read = of_flags(tmp_path, **{name: signs * 3})
+    for split in (None, "train"):
+        with pytest.raises(dp.ManifestError, match=f"3 rows have no {name}.*split='all'"):
+            read(split=split)
+    assert len(read(split="all", strict=True)) == 6
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.decimal128(21, 0), pa.uint8(), pa.string()])
+def test_flags_of_any_type(kind, tmp_path):
+    flags = pa.array([1, 0, 1, 0]).cast(kind)
+    if kind == pa.string():
+        flags = flags.dictionary_encode()
+    read = parquet(tmp_path, flags, "is_train")
+    with pytest.raises(SeveralSplitsError, match="2 rows of train, 2 rows of test"):
+        read()
+    assert numbers(read(split="train")) == [0, 2]
+
+
+def test_flags_beside_words_of_one_split(tmp_path):
+    read = of_flags(tmp_path, subset=["train"] * 6, is_valid=[0, 0, 0, 0, 1, 1])
+    with pytest.raises(SeveralSplitsError, match="column is_valid has 4 rows of train, 2 rows of"):
+        read()
+
+
 @pytest.mark.parametrize(
     "flags",
-    [{"is_valid": [1, 1, 1, 1, 1, 0]}, {"is_train": [0, 1, 2, 0, 1, 2]}, {"valid": [0] * 6}],
+    [
+        {"is_valid": [1, 1, 1, 1, 1, 0]},
+        {"valid": [1, 1, 1, 0, 0, 0]},
+        {"is_train": [0, 3, 2, 4, 1, 2]},
+        {"test": [0, 1, 2, 0, 1, 0]},
+        {"valid": [0] * 6},
+        {"is_train": [""] * 6},
+    ],
 )
 def test_other_numbers_are_no_flags_of_splits(flags, tmp_path):
     assert len(of_flags(tmp_path, **flags)(strict=True)) == 6

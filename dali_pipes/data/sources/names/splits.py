@@ -43,6 +43,11 @@ def split_of(name: str) -> str | None:
     return "trainval" if splits[max(end - 2, 0) : end] == ["train", "val"] else last
 
 
+def word_of_split(name: str) -> str | None:
+    """Returns the split of a name that is one word of a split and nothing else; None: it is not."""
+    return _WORDS.get(name.lower())
+
+
 def refuse_several_splits(place: str | os.PathLike[str], names: Iterable[str]) -> None:
     """Raises ManifestError if names under `place` are of two or more splits. Names without a split
     may be used with any.
