@@ -32,6 +32,7 @@ from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.split_column import Chosen, choose_rows
+from dali_pipes.data.sources.table_columns import choose_label
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -155,7 +156,7 @@ def scan_embedded(
     chosen = choose_rows(file, table, used, split, classes=named)
     paths, headers, places = _read_groups([group for of_file in groups for group in of_file], check)
 
-    # If the default column is missing, the first column of classes that `datasets` notes is taken.
+    # If the default column is missing, the column of classes that `datasets` notes is taken.
     column = options.label_column
     taken = targets.named.values()
     whole = [
@@ -164,7 +165,7 @@ def scan_embedded(
         if name in table.column_names and name not in taken and not is_list(table[name].type)
     ]
     if column == "label" not in table.column_names and whole:
-        column = whole[0]
+        column = choose_label(file, whole, "label_column")
         table = table.rename_columns(
             ["label" if name == column else name for name in table.column_names]
         )

@@ -30,6 +30,7 @@ from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.split_column import check_split, choose_rows, make_images
+from dali_pipes.data.sources.table_columns import choose_label
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
@@ -42,6 +43,8 @@ def read_set(
     *,
     image: str | None = None,
     label: str | None = None,
+    label_separator: str | None = None,
+    task: str | None = None,
     classes: Sequence[str] | None = None,
     with_labels: bool = True,
     targets: Targets = NO_TARGETS,
@@ -63,8 +66,9 @@ def read_set(
     Args:
         dataset: the data set; of a DatasetDict, one of its splits.
         image: the column of images; by default the only one of the type Image.
-        label: the column of labels; by default `label`, or else the first of the type ClassLabel.
-            The names of a ClassLabel become the class names, and -1 is no label.
+        label: the column of labels; by default `label`, or else the only one of the type
+            ClassLabel. The names of a ClassLabel become the class names, and -1 is no label.
+        label_separator, task: as of `TableOptions`.
         classes: class names in the order of their numbers, such as those of the training images;
             None: the data set's own.
         with_labels: False: no label is read, and none is needed.
@@ -93,7 +97,7 @@ def read_set(
     if with_labels and not targets.named:
         _refuse_missing(dataset, label, "label")
 
-    options = TableOptions(image, label)
+    options = TableOptions(image, label, label_separator, task=task)
     check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
     table = dataset.data.table
     # the rows in the order of `select` and the like; None: all of them
@@ -219,8 +223,8 @@ def _type_of(feature: Any) -> str:
 
 
 def _label_column(features: Any) -> str:
-    named = (name for name, feature in features.items() if _type_of(feature) == "ClassLabel")
-    return "label" if "label" in features else next(named, "label")
+    named = [name for name, feature in features.items() if _type_of(feature) == "ClassLabel"]
+    return "label" if "label" in features else choose_label(_NAME, named, "label")
 
 
 def _refuse_missing(dataset: Any, name: str, option: str) -> None:

@@ -96,11 +96,11 @@ def find_words(columns: Mapping[str, pa.ChunkedArray]) -> Splits | None:
     """
     found: list[Splits] = []
     # the first of those with as many is taken
-    for name in sorted(columns, key=lambda name: not _is_called_so(name)):
+    for name in sorted(columns, key=lambda name: not is_called_split(name)):
         column = columns[name]
         if not is_text(column.type):
             continue
-        is_called_so = _is_called_so(name)
+        is_called_so = is_called_split(name)
         cells = _read_cells(column, split_of if is_called_so else word_of_split)
         splits = _count(f"column {name}", cells, column)
         share, least = (0.5, 1) if is_called_so else (1, 2)
@@ -192,7 +192,8 @@ def _read_sign(text: str) -> str | None:
     return _SIGNS.get(text.lower())
 
 
-def _is_called_so(name: str) -> bool:
+def is_called_split(name: str) -> bool:
+    """Whether a column of this name usually says which split a row is of."""
     return _key(name) in _NAMES or _key(name).endswith("split")
 
 

@@ -3,11 +3,13 @@ parts of the Arrow file that it has mapped.
 """
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from every_kind import picture
 from later import later
 from PIL import Image
 
@@ -270,3 +272,43 @@ def test_an_arrow_file_that_changed_is_refused(files, tmp_path, how):
         file.write_bytes(content[:100] + os.urandom(len(content) - 100))
     with pytest.raises(dp.ManifestError, match=r"was changed|No such file"):
         dp.Manifest.from_hf(table, with_labels=False)
+
+
+@pytest.mark.parametrize("embeds", [False, True])
+def test_of_several_columns_of_classes_one_has_to_be_named(embeds, tmp_path):
+    names = {"fine": ["a", "b", "c"], "coarse": ["x", "y"], "split": ["train", "test"]}
+    features = {name: hf.ClassLabel(names=of_name) for name, of_name in names.items()}
+    columns = {"fine": [0, 1, 2], "coarse": [0, 1, 1], "split": [0, 0, 1]}
+    cells = [{"bytes": picture(number), "path": None} for number in range(3)]
+    rows = hf.Dataset.from_dict(
+        {"image": cells, **columns}, hf.Features({"image": hf.Image(), **features})
+    )
+    if embeds:
+        rows.to_parquet(str(tmp_path / "t.parquet"))
+        read, option = partial(dp.Manifest.open, tmp_path / "t.parquet"), "label_column"
+    else:
+        rows.save_to_disk(tmp_path / "s")
+        read, option = partial(dp.Manifest.from_hf, hf.load_from_disk(str(tmp_path / "s"))), "label"
+    with pytest.raises(dp.ManifestError, match=rf"classes, fine, coarse; name one: {option}="):
+        read(split="train", progress=False)
+    manifest = read(split="train", progress=False, **{option: "coarse"})
+    assert manifest.classes == ["x", "y"] and manifest.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "options", "task"),
+    [
+        ([0.0, 1.0, 2.0], "float32", {"task": "classification"}, "classification"),
+        ([0.0, 1.0, 2.0], "float32", {"task": "regression"}, "regression"),
+        (["a|b", "b", "a"], "string", {"label_separator": "|"}, "multilabel"),
+    ],
+)
+def test_what_the_labels_of_a_data_set_mean_is_said_as_of_a_table(
+    labels, kind, options, task, tmp_path
+):
+    cells = [{"bytes": picture(number), "path": None} for number in range(3)]
+    features = hf.Features({"image": hf.Image(), "label": hf.Value(kind)})
+    hf.Dataset.from_dict({"image": cells, "label": labels}, features).save_to_disk(tmp_path / "s")
+    rows = hf.load_from_disk(str(tmp_path / "s"))
+    manifest = dp.Manifest.from_hf(rows, progress=False, **options)
+    assert manifest.task == task and len(manifest) == 3
