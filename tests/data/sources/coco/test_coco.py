@@ -303,14 +303,14 @@ BAD_PARTS = [
     ({"keypoints": [None, 2, 2] * 3}, [NO_POINTS + "they are not 3 times x, y and visibility"]),
     (
         {"keypoints": [1, 2, 2, 3, float("nan"), 2, 1, 2, 2]},
-        [NO_POINTS + "keypoint 2 is not finite"],
+        [NO_POINTS + "a keypoint is not finite (keypoint 2)"],
     ),
     (
         {"area": "big", "keypoints": [float("inf"), 2, 2] * 3, "segmentation": [[1]]},
         [
             OF_BOX + "no number",
             "its outline is left out: a polygon of 1 numbers",
-            NO_POINTS + "keypoint 1 is not finite",
+            NO_POINTS + "a keypoint is not finite (keypoint 1)",
         ],
     ),
 ]
