@@ -8,13 +8,16 @@ the reader adds itself (`add_doubt`).
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.object_doubts import find_object_doubts
 from dali_pipes.data.omissions import Omission
+from dali_pipes.data.sets.annotations import sign_mask_bytes, sign_masks, sign_objects
 from dali_pipes.data.sets.places import number_contents, number_files
 
 _NAMED = 3  # names that a doubt has
@@ -144,23 +147,49 @@ def find_repeated(images: ImageTable) -> Iterator[Omission]:
         return
 
     ids = ids[np.argsort(numbers[ids], kind="stable")]
-    labels = images.take_labels(ids).reshape(len(ids), -1)
     is_first = np.diff(numbers[ids], prepend=-1) != 0
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(ids)), 0))
-    differ = (labels != labels[first]).any(axis=1)
 
-    files, kept = ids[is_first], np.unique(first[differ])
-    torn = ids[kept]
-    if torn.size:
-        yield doubt(
-            f"{what} with different labels, so that a network learns each of them; correct them, "
-            "or write one row with all classes of an image (label_separator)",
-            map(images.relative_name, torn.tolist()),
-            len(torn),
-        )
+    files, torn = ids[is_first], ids[:0]
+    for unlike, signs in _sign(images, ids, what):
+        differ = (signs != signs[first]).any(axis=1)
+        some = np.setdiff1d(ids[np.unique(first[differ])], torn)
+        torn = np.union1d(torn, some)
+        if some.size:
+            names = map(images.relative_name, some.tolist())
+            yield doubt(f"{what} with {unlike}", names, len(some))
     if (alike := np.setdiff1d(files, torn)).size:
         what = f"{what} with the same label, each of which is a sample"
         yield doubt(what, map(images.relative_name, alike.tolist()), len(alike), "note")
+
+
+def _sign(
+    images: ImageTable, ids: NDArray[np.int64], what: str
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """What may be different of samples that are the same image, and numbers, (N, K), that then
+    differ. A sample is told of the first only.
+    """
+    if images.has_target("boxes"):
+        unlike = (
+            "different objects, so that a sample has some of them only; write one row with all "
+            "boxes of an image, as pandas' groupby('path').agg(list) does, or correct them"
+        )
+        yield unlike, sign_objects(images, ids, with_labels=False)[:, None]
+    unlike = (
+        "different labels, so that a network learns each of them; correct them, or write one row "
+        "with all classes of an image (label_separator)"
+    )
+    if images.has_target("boxes"):
+        yield unlike, sign_objects(images, ids, with_labels=True)[:, None]
+    else:
+        yield unlike, images.take_labels(ids).reshape(len(ids), -1)
+    if images.has_target("mask") or images.has_target("mask_bytes"):
+        unlike = (
+            "different masks, so that a network learns each of them; write one row with one mask "
+            "of all objects of an image, or correct them"
+        )
+        sign = sign_mask_bytes if what == _SAME_BYTES else sign_masks
+        yield unlike, sign(images, ids)[:, None]
 
 
 _LOOKS: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (find_repeated, find_object_doubts)

@@ -223,6 +223,83 @@ def test_faults_of_points_are_one_kind(tmp_path):
     assert lost.number == 5
 
 
+# images in several rows
+
+
+OTHER = {"b": [1, 1, 3, 3], "l": [1], "m": "m1.png", "t": "y"}
+
+
+def repeated(folder, form, change, **options):
+    """Two rows of one image, of which the second differs in some columns, and one of another."""
+    write_images(folder, 3)
+    for name, value in (("m0.png", 0), ("m1.png", 1), ("m2.png", 0)):
+        Image.new("L", (8, 8), value).save(folder / name)
+    one = {"path": "0.png", "b": [0, 0, 2, 2], "l": [0], "m": "m0.png", "t": "x"}
+    two = one | {name: OTHER[name] for name in change}
+    if form == "bytes":
+        (folder / "1.png").write_bytes((folder / "0.png").read_bytes())
+        two["path"], options["verify"] = "1.png", "full"
+    rows = [one, two, one | {"path": "2.png", "l": [1]}]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "t.parquet")
+    return dp.Manifest.open(folder / "t.parquet", progress=False, **options)
+
+
+def write_images(folder, count):
+    for number in range(count):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / f"{number}.png")
+
+
+BOXES, MASK = {"boxes": "b", "box_labels": "l"}, {"mask": "m"}
+SAME = {"file": "files in several rows", "bytes": "images of the same bytes"}
+
+
+@pytest.mark.parametrize("form", ["file", "bytes"])
+@pytest.mark.parametrize(
+    ("targets", "change", "unlike"),
+    [
+        (BOXES, "b", "different objects, so that a sample has some of them only"),
+        (BOXES, "bl", "different objects, so that a sample has some of them only"),
+        (BOXES, "l", "different labels, so that a network learns each of them"),
+        (MASK, "m", "different masks, so that a network learns each of them"),
+        (BOXES | MASK, "bm", "different objects, so that a sample has some of them only"),
+        (BOXES | MASK, "m", "different masks, so that a network learns each of them"),
+        (BOXES | MASK | {"text": "t"}, "t", None),
+        ({"text": "t"}, "tb", None),
+        (BOXES, "m", None),
+    ],
+)
+def test_an_image_in_several_rows(form, targets, change, unlike, tmp_path):
+    targets = dp.Targets(**targets)
+    manifest = repeated(tmp_path, form, change, targets=targets, strict=unlike is None)
+    expected = {f"{SAME[form]} with {unlike}": 1} if unlike else {}
+    assert doubts(manifest) == expected
+    notes = [each for each in manifest.omissions if each.unit == "note" and "same" in each.kind]
+    assert len(notes) == (not unlike)
+
+
+def test_the_same_bytes_with_masks_of_the_same_bytes_are_a_note(tmp_path):
+    write_images(tmp_path, 1)
+    for number in (1, 2):
+        (tmp_path / f"{number}.png").write_bytes((tmp_path / "0.png").read_bytes())
+        Image.new("L", (8, 8), 1).save(tmp_path / f"m{number}.png")
+    pq.write_table(
+        pa.table({"path": ["1.png", "2.png"], "m": ["m1.png", "m2.png"]}), tmp_path / "t.parquet"
+    )
+    targets, file = dp.Targets(mask="m"), tmp_path / "t.parquet"
+    manifest = dp.Manifest.open(file, targets=targets, verify="full", strict=True, progress=False)
+    assert doubts(manifest) == {} and manifest.omissions
+
+
+def test_the_order_of_objects_is_no_difference(tmp_path):
+    write_images(tmp_path, 1)
+    boxes = [[0, 0, 2, 2], [1, 1, 3, 3]]
+    rows = {"path": ["0.png"] * 2, "b": [boxes, boxes[::-1]], "l": [[0, 1], [1, 0]]}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    targets = dp.Targets(**BOXES)
+    file = tmp_path / "t.parquet"
+    assert doubts(dp.Manifest.open(file, targets=targets, strict=True, progress=False)) == {}
+
+
 # masks
 
 
