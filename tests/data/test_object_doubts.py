@@ -307,7 +307,9 @@ def masks(folder, *levels, **options):
     for name in "im":
         (folder / name).mkdir(exist_ok=True)
     for number in range(3):
-        values = np.resize(np.array(levels, np.uint8), (24, 24))
+        of_this = levels[number % len(levels)] if isinstance(levels[0], tuple) else levels
+        kind = np.uint16 if max(of_this) > 255 else np.uint8
+        values = np.resize(np.array(of_this, kind), (24, 24))
         Image.new("RGB", (24, 24)).save(folder / f"i/{number}.png")
         Image.fromarray(values).save(folder / f"m/{number}.png")
     return lambda **more: dp.Manifest.from_masks(
@@ -323,6 +325,17 @@ def masks(folder, *levels, **options):
         ((0, 206, 210), "{206: 1, 210: 2}"),
         ((0, 1, 192), "{1: 1, 192: 2}"),
         ((0, 254), "{254: 1}"),
+        (tuple(range(0, 240, 20)), "{20: 1, 40: 2, 60: 3"),
+        (tuple(range(0, 256, 51)), "{51: 1, 102: 2"),
+        (tuple(range(0, 256, 17)), "{17: 1, 34: 2"),
+        ((0, 10, 20, 255), "{10: 1, 20: 2"),
+        ((0, 29, 76, 105, 150, 179, 226, 255), "{29: 1, 76: 2"),
+        ((0, 65535), "{65535: 1}"),
+        ((0, 32767, 65534), "{32767: 1, 65534: 2}"),
+        ((0, 1, 7, 24001, 26001, 26002), "as class * 1000 + number"),
+        ((24001, 26001), "as class * 1000 + number"),
+        (((0, 1), (0, 255)), "{255: 1}"),
+        (((0, 1, 2), (0, 1), (0, 255)), "1 have 0 and 1 alone and 1 have 0 and 255"),
         (tuple(range(256)), "without smoothing"),
     ],
 )
@@ -348,9 +361,40 @@ def test_gray_levels_that_are_taken_for_classes(levels, advice, tmp_path):
         (tuple(range(0, 151, 7)), {}),  # ADE20K's
         ((0, 255), {"mask_values": {255: 1}}),
         ((0, 255), {"mask_values": {255: 255}}),
-        ((0, 255), {"classes": ["only"]}),
+        (((0, 1), (0, 255), (0, 1, 255)), {}),
+        (((0, 1), (0, 255)), {"mask_values": {255: 1}}),
+        (((0, 1), (0, 255)), {"mask_values": {255: 255}}),
+        (((0, 1), (0,)), {}),
+        ((0, 255), {"classes": ["only"], "mask_values": {255: 255}}),
+        (tuple(range(182)), {}),  # COCO-Stuff's
+        (tuple(range(0, 458, 3)), {}),  # of 16 bits
+        ((0, 15, 20), {}),
+        ((0, 2, 4), {}),
+        (tuple(range(256)), {"classes": [str(number) for number in range(256)]}),
         ((0, 128, 255), {"mask_values": {128: 1, 255: 2}}),
     ],
 )
 def test_masks_of_classes_are_no_doubt(levels, options, tmp_path):
     assert doubts(masks(tmp_path, *levels, **options)(strict=True)) == {}
+
+
+def test_replaced_values_do_not_hide_smoothed_edges(tmp_path):
+    read = masks(tmp_path, *range(256), mask_values={255: 1})
+    (what,) = doubts(read())
+    assert "as if their edges were smoothed" in what
+    with pytest.raises(dp.OmissionError):
+        read(strict=True)
+
+
+@pytest.mark.parametrize(
+    ("classes", "advice"),
+    [
+        (["tumor"], r"name the background too, as classes=\['background', 'tumor'\]"),
+        (["none", "tumor"], "mask_values={255: 1} makes 255 class 1"),
+    ],
+)
+def test_masks_of_which_only_one_class_would_be_learned(classes, advice, tmp_path):
+    with pytest.raises(dp.ManifestError, match=advice):
+        masks(tmp_path, 0, 255, classes=classes)()
+    read = masks(tmp_path, 0, 255, classes=["none", "tumor"], mask_values={255: 1})
+    assert doubts(read(strict=True)) == {}
