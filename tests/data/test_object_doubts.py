@@ -2,6 +2,8 @@
 read as.
 """
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -221,6 +223,75 @@ def test_faults_of_points_are_one_kind(tmp_path):
     manifest = with_boxes(tmp_path, [[20, 20, 60, 60]] * 5, points=points)()
     (lost,) = [each for each in manifest.omissions if each.unit == "object"]
     assert lost.number == 5
+
+
+# outlines
+
+
+SQUARE = [[310, 210, 410, 210, 410, 310, 310, 310]]
+FRACTIONS = [[0.48, 0.44, 0.64, 0.44, 0.64, 0.65]]
+HALF = [[155, 105, 205, 105, 205, 155]]
+
+
+def with_outlines(folder, outlines):
+    Image.new("RGB", (640, 480)).save(folder / "0.jpg")
+    objects = [
+        {"id": n, "image_id": 1, "category_id": 1, "bbox": [310, 210, 100, 100], "area": 5000}
+        | {"segmentation": outline}
+        for n, outline in enumerate(outlines)
+    ]
+    content = {
+        "images": [{"id": 1, "file_name": "0.jpg"}],
+        "annotations": objects,
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (folder / "c.json").write_text(json.dumps(content))
+    return lambda **options: dp.Manifest.from_coco(folder / "c.json", progress=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("outlines", "number"),
+    [
+        ([FRACTIONS] * 20, 20),
+        ([HALF] * 3 + [SQUARE] * 27, 3),
+        ([[[310, 210, 397, 210, 397, 310]]] * 9, 9),
+    ],
+)
+def test_outlines_that_are_elsewhere_than_their_boxes(outlines, number, tmp_path):
+    read = with_outlines(tmp_path, outlines)
+    assert doubts(read()) == {
+        f"of {len(outlines)} polygons that were looked at, those that end elsewhere than the boxes "
+        "of their objects": number
+    }
+    with pytest.raises(dp.OmissionError, match="end elsewhere"):
+        read(strict=True)
+
+
+RUNS = {"size": [480, 640], "counts": [0, 480 * 640]}
+
+
+@pytest.mark.parametrize(
+    "outlines",
+    [
+        [SQUARE] * 9,
+        [[[310, 210, 399, 210, 399, 310]]] * 9,  # drawn by hand
+        [[[310, 210, 340, 210, 340, 240], [380, 280, 410, 280, 410, 310]]] * 9,  # in two parts
+        [HALF] * 2,
+        [HALF] * 3 + [SQUARE] * 28,
+        [RUNS] * 9,
+        [[]] * 9,
+        [],
+    ],
+)
+def test_outlines_of_their_boxes_are_no_doubt(outlines, tmp_path):
+    read = with_outlines(tmp_path, outlines or [[]])
+    assert doubts(read(strict=True)) == {}
+
+
+def test_outlines_that_make_no_sense_are_left_out_and_no_doubt(tmp_path):
+    odd = [[[1, 2]], ["x"], [[1, 2, 3, 4, 5, None]], [[1, 2, 3, 4, 5, 1e400]]]
+    manifest = with_outlines(tmp_path, [*odd, *[SQUARE] * 30])()
+    assert doubts(manifest) == {} and len(manifest.dropped) == len(odd)
 
 
 # images in several rows
