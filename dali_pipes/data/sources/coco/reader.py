@@ -141,6 +141,9 @@ def scan_coco(
     """
     read = read_content(file)
     names, doubts = _place_names(file, root, [image["file_name"] for image in read.images])
+    if read.named_by_url:
+        what = "images without a file_name, which is taken from the end of their coco_url"
+        doubts.append(doubt(what, read.named_by_url, len(read.named_by_url), "note"))
     # files that are not there are problems of single images, unless none is there
     paths, headers = read_named(root, names, check)
     if all(header.problem in MISSING_FILE_PROBLEMS for header in headers):
