@@ -9,14 +9,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import number_names
-from dali_pipes.data.objects import Objects
+from dali_pipes.data.object_doubts import find_object_doubts
 from dali_pipes.data.omissions import Omission
+from dali_pipes.data.sets.annotations import sign_mask_bytes, sign_masks, sign_objects
 from dali_pipes.data.sets.places import number_contents, number_files
 
 _NAMED = 3  # names that a doubt has
@@ -29,11 +31,6 @@ _NUMBER = re.compile(r"(?:tensor\()?([0-9]+)(?:\.0+)?\)?")  # also as programs p
 _SIGNS, _FEWEST_JOINED = ",;|/+& ", 2  # between names
 _BLANKS = re.compile(r"[\s_-]+")
 _ENOUGH = 10  # images a class, of which a class would have one if there were any
-# How far a box or a point reaches out of its image where it was rounded or drawn by hand.
-_PIXELS, _SHARE = 2, 0.02
-_MANY = 0.1  # of the boxes or points; fewer are mistakes of single ones
-_FEWEST = 3
-_LARGER = 1.1  # than its box, is an area that belongs to another box
 
 
 def find_doubts(
@@ -197,123 +194,54 @@ def find_repeated(images: ImageTable) -> Iterator[Omission]:
         return
 
     ids = ids[np.argsort(numbers[ids], kind="stable")]
-    labels = images.take_labels(ids).reshape(len(ids), -1)
     is_first = np.diff(numbers[ids], prepend=-1) != 0
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(ids)), 0))
-    differ = (labels != labels[first]).any(axis=1)
 
-    files, kept = ids[is_first], np.unique(first[differ])
-    torn = ids[kept]
-    if torn.size:
-        yield doubt(
-            f"{what} with different labels, so that a network learns each of them; correct them, "
-            "or write one row with all classes of an image (label_separator)",
-            map(images.relative_name, torn.tolist()),
-            len(torn),
-        )
+    files, torn = ids[is_first], ids[:0]
+    for unlike, signs in _sign(images, ids, what):
+        differ = (signs != signs[first]).any(axis=1)
+        some = np.setdiff1d(ids[np.unique(first[differ])], torn)
+        torn = np.union1d(torn, some)
+        if some.size:
+            names = map(images.relative_name, some.tolist())
+            yield doubt(f"{what} with {unlike}", names, len(some))
     if (alike := np.setdiff1d(files, torn)).size:
         what = f"{what} with the same label, each of which is a sample"
         yield doubt(what, map(images.relative_name, alike.tolist()), len(alike), "note")
 
 
-def _boxes(images: ImageTable) -> Iterator[Omission]:
-    """Boxes and points that are of another form than they are read as."""
-    if not images.has_target("boxes"):
-        return
-    found = [_Odd(*odd) for odd in _ODD]
-    for ids in images.samples.blocks():
-        objects = images.take_objects(ids)
-        if objects is None or not len(objects.boxes):
-            continue
-        size = images.take_sizes(ids)[objects.images][:, ::-1]
-        for odd in found:
-            odd.add(objects, size, ids[objects.images], images)
-    for odd in found:
-        if odd.number >= max(_FEWEST, _MANY * odd.among):
-            yield doubt(odd.what.format(among=odd.among), odd.names, odd.number)
-
-
-class _Odd:
-    """Counts what is odd of one kind.
-
-    Attributes:
-        number, among: how many are odd, and of how many.
-        names: the first images with odd ones.
+def _sign(
+    images: ImageTable, ids: NDArray[np.int64], what: str
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """What may be different of samples that are the same image, and numbers, (N, K), that then
+    differ. A sample is told of the first only.
     """
-
-    def __init__(self, what: str, find: "_Find"):
-        self.what, self._find = what, find
-        self.number = self.among = 0
-        self.names: list[str] = []
-
-    def add(
-        self, objects: Objects, size: NDArray[np.int64], ids: NDArray[np.int64], images: ImageTable
-    ) -> None:
-        """Looks at further objects.
-
-        Args:
-            size: (M, 2) width and height of the image of each object.
-            ids: (M,) its sample id.
-        """
-        odd, looked = self._find(objects, size)
-        self.number += int(odd.sum())
-        self.among += int(looked.sum())
-        if odd.any() and len(self.names) < _NAMED:
-            rows = odd if odd.ndim == 1 else odd.any(axis=1)
-            some = np.unique(ids[rows])[: _NAMED - len(self.names)]
-            self.names += [images.relative_name(each) for each in some.tolist()]
-
-
-# (M,) or (M, K) bool: which boxes or points are odd, and which were looked at
-_Found = tuple[NDArray[np.bool_], NDArray[np.bool_]]
-_Find = Callable[[Objects, NDArray[np.int64]], _Found]
+    if images.has_target("boxes"):
+        unlike = (
+            "different objects, so that a sample has some of them only; write one row with all "
+            "boxes of an image, as pandas' groupby('path').agg(list) does, or correct them"
+        )
+        yield unlike, sign_objects(images, ids, with_labels=False)[:, None]
+    unlike = (
+        "different labels, so that a network learns each of them; correct them, or write one row "
+        "with all classes of an image (label_separator)"
+    )
+    if images.has_target("boxes"):
+        yield unlike, sign_objects(images, ids, with_labels=True)[:, None]
+    else:
+        yield unlike, images.take_labels(ids).reshape(len(ids), -1)
+    if images.has_target("mask") or images.has_target("mask_bytes"):
+        unlike = (
+            "different masks, so that a network learns each of them; write one row with one mask "
+            "of all objects of an image, or correct them"
+        )
+        sign = sign_mask_bytes if what == _SAME_BYTES else sign_masks
+        yield unlike, sign(images, ids)[:, None]
 
 
-def _are_out(objects: Objects, size: NDArray[np.int64]) -> _Found:
-    over = np.maximum(-objects.boxes[:, :2], objects.boxes[:, 2:] - size)
-    is_out = (over > np.maximum(_PIXELS, _SHARE * size)).any(axis=1)
-    return is_out, np.ones(len(is_out), bool)
-
-
-def _are_too_large(objects: Objects, size: NDArray[np.int64]) -> _Found:
-    if objects.areas is None:
-        return np.zeros(0, bool), np.zeros(0, bool)
-    sides = objects.boxes[:, 2:] - objects.boxes[:, :2]
-    # an area of a mask is smaller than that of its box
-    is_large = objects.areas > _LARGER * (sides + 1).prod(axis=1)
-    return is_large, np.ones(len(is_large), bool)
-
-
-def _are_points_out(objects: Objects, size: NDArray[np.int64]) -> _Found:
-    if objects.keypoints is None:
-        return np.zeros((0, 0), bool), np.zeros((0, 0), bool)
-    points, is_labelled = objects.keypoints[..., :2], objects.keypoints[..., 2] > 0
-    over = np.maximum(-points, points - (size - 1)[:, None])
-    is_out = (over > np.maximum(_PIXELS, _SHARE * size)[:, None]).any(axis=2)
-    return is_out & is_labelled, is_labelled
-
-
-_ODD: tuple[tuple[str, _Find], ...] = (
-    (
-        "of {among:,} boxes, those that reach out of their images, as x1, y1, x2, y2 do where "
-        "x, y, width, height are read; say how they are written (box_format; in a file of COCO's "
-        "form they are x, y, width, height), or correct them",
-        _are_out,
-    ),
-    (
-        "of {among:,} areas, those that are larger than their boxes; say how boxes are written "
-        "(box_format), or correct the areas",
-        _are_too_large,
-    ),
-    (
-        "of {among:,} keypoints, those outside of their images; write x, y in pixels, and the "
-        "visibility after them",
-        _are_points_out,
-    ),
-)
 _LOOKS_AT_NAMES: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (
     _numbers,
     _joined_names,
     find_alike_names,
 )
-_LOOKS: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (find_repeated, _boxes)
+_LOOKS: tuple[Callable[[ImageTable], Iterator[Omission]], ...] = (find_repeated, find_object_doubts)

@@ -234,6 +234,7 @@ class ImageTable:
         """
         if not self.has_target("boxes"):
             return None
+        ids = np.asarray(ids, np.int64)
         names = self.facts.keypoints.names if self.facts.keypoints else []
         return take_objects(self.samples, ids, names, len(self.classes), self.root)
 

@@ -177,13 +177,13 @@ def check_mask_values(option: str, value: Any) -> dict[int, int]:
 
 def check_masks(
     places: Iterable[Extent | None], values: MaskValues, classes: int
-) -> tuple[dict[int, str], set[int]]:
+) -> tuple[dict[int, str], list[set[int]]]:
     """Reads masks and checks their values.
 
     A mask that cannot be read is passed over: `mask_problem` reports it.
 
     Returns:
-        What is wrong with masks, by their position in `places`; and all values that occur.
+        What is wrong with masks, by their position in `places`; and the values of each mask.
     """
     reader = Reader()
     ignored = {IGNORED, *values.replacements.values()}
@@ -205,9 +205,8 @@ def check_masks(
         looks = list(pool.map(look, places))
     reader.close()
 
-    return {at: why for at, (why, _) in enumerate(looks) if why}, {
-        value for _, some in looks for value in some
-    }
+    problems = {at: why for at, (why, _) in enumerate(looks) if why}
+    return problems, [set(values) for _, values in looks]
 
 
 def _fetch(place: Extent) -> bytes:

@@ -109,7 +109,7 @@ def coco(folder, annotations, categories):
 def coco_instances(folder):
     """With gaps in the ids, boxes that touch the border, and a crowd."""
     kinds = [{"id": number, "name": f"kind {number}"} for number in (1, 2, 13, 44, 90)]
-    polygon = [[1.5, 1.5, 30.25, 1.5, 30.25, 40.0]]
+    polygon = [[0.0, 1.43, 63.99, 1.43, 30.25, 30.0], [1.5, 40.0, 9.25, 40.0, 9.0, 48.0]]
     objects = [
         {"id": n, "image_id": 139 * (n % 4 + 1), "category_id": kinds[n % 5]["id"], "iscrowd": 0}
         | {"bbox": [0.0, 1.43, 63.999, 46.57], "area": 1200.5, "segmentation": polygon}

@@ -5,13 +5,11 @@ refused by `strict`.
 import json
 import logging
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from every_kind import OF_NAMES, OF_NUMBERS, cached, folders, picture, write_pictures
 from later import later
-from PIL import Image
 
 import dali_pipes as dp
 
@@ -252,144 +250,6 @@ def test_a_file_of_several_rows_stays_in_one_part(tmp_path):
         parts = manifest.split({"a": 0.5, "b": 0.5}, seed=seed)
         files = [{str(part.path(n)) for n in range(len(part))} for part in parts.values()]
         assert all(files) and not files[0] & files[1]
-
-
-# boxes and points
-
-
-def with_boxes(folder, boxes, form="xyxy", points=None, areas=None, side=64):
-    """An image of each box."""
-    folder.mkdir(exist_ok=True)
-    for number in range(len(boxes)):
-        Image.new("RGB", (side, side)).save(folder / f"{number}.png")
-    rows = {
-        "path": [f"{number}.png" for number in range(len(boxes))],
-        "b": boxes,
-        "l": [[0]] * len(boxes),
-    }
-    targets = {"boxes": "b", "box_labels": "l", "box_format": form}
-    if points is not None:
-        rows["k"], targets["keypoints"], targets["keypoint_names"] = points, "k", ["nose"]
-    if areas is not None:
-        rows["a"], targets["areas"] = areas, "a"
-    pq.write_table(pa.table(rows), folder / "t.parquet")
-    targets = dp.Targets(**targets)
-    return lambda **options: dp.Manifest.open(
-        folder / "t.parquet", targets=targets, progress=False, **options
-    )
-
-
-CORNERS = [[20, 20, 60, 60]] * 9 + [[2, 2, 12, 12]]
-
-
-def test_corners_that_are_read_as_sizes(tmp_path):
-    read = with_boxes(tmp_path, CORNERS, "xywh")
-    assert doubts(read()) == {
-        "of 10 boxes, those that reach out of their images, as x1, y1, x2, y2 do where x, y, "
-        "width, height are read": 9
-    }
-    with pytest.raises(dp.OmissionError, match="reach out"):
-        read(strict=True)
-
-
-@pytest.mark.parametrize("over", [1.9, 0.02])
-def test_boxes_that_touch_the_border_are_no_doubt(over, tmp_path):
-    side = 64 if over > 1 else 500
-    more = over if over > 1 else over * side
-    boxes = [[-more, 0, side + more, side]] * 9 + [[-50, 0, side, side]]
-    assert doubts(with_boxes(tmp_path, boxes, side=side)(strict=True)) == {}
-
-
-def test_sizes_that_are_read_as_corners_do_not_fit_their_areas(tmp_path):
-    sizes = [[4, 4, 40, 40]] * 10
-    read = with_boxes(tmp_path, sizes, areas=[[1600]] * 10)
-    assert list(doubts(read())) == ["of 10 areas, those that are larger than their boxes"]
-    # an area of a mask is smaller, and some programs count the last pixel too
-    for area in (700, 1369):
-        fits = with_boxes(tmp_path, sizes, areas=[[area]] * 10)
-        assert doubts(fits(strict=True)) == {}
-
-
-def test_points_outside_of_their_images(tmp_path):
-    boxes = [[20, 20, 60, 60]] * 10
-    read = with_boxes(tmp_path, boxes, points=[[90, 10, 2]] * 5 + [[30, 30, 2]] * 5)
-    assert list(doubts(read())) == ["of 10 keypoints, those outside of their images"]
-    # those that are not labelled are nowhere
-    fits = with_boxes(tmp_path, boxes, points=[[900, 10, 0]] * 5 + [[64.5, 30, 2]] * 5)
-    assert doubts(fits(strict=True)) == {}
-
-
-@pytest.mark.parametrize(
-    ("points", "why"),
-    [
-        ([30, 30, 3], "keypoint 1 has the visibility 3, which is none of 0, 1 and 2"),
-        ([30, 30, 0.7], "keypoint 1 has the visibility 0.7"),
-        ([30, 30, -1], "keypoint 1 has the visibility -1"),
-        ([0.4, 0.6, 2], "as if they were in fractions of the image"),
-        ([0, 1, 2], None),
-        ([0, 0, 0], None),
-    ],
-)
-def test_a_point_that_makes_no_sense_costs_the_points_alone(points, why, tmp_path):
-    manifest = with_boxes(tmp_path, [[20, 20, 60, 60]], points=[points])()
-    assert len(manifest) == 1 and len(manifest.take_objects(np.array([0])).boxes) == 1
-    assert [why in line for _, line in manifest.dropped] == ([True] if why else [])
-
-
-# masks
-
-
-def masks(folder, *levels, **options):
-    for name in "im":
-        (folder / name).mkdir(exist_ok=True)
-    for number in range(3):
-        values = np.resize(np.array(levels, np.uint8), (24, 24))
-        Image.new("RGB", (24, 24)).save(folder / f"i/{number}.png")
-        Image.fromarray(values).save(folder / f"m/{number}.png")
-    return lambda **more: dp.Manifest.from_masks(
-        folder / "i", folder / "m", progress=False, **(options | more)
-    )
-
-
-@pytest.mark.parametrize(
-    ("levels", "advice"),
-    [
-        ((0, 255), "{255: 1}"),
-        ((0, 128, 255), "{128: 1, 255: 2}"),
-        ((0, 206, 210), "{206: 1, 210: 2}"),
-        ((0, 1, 192), "{1: 1, 192: 2}"),
-        ((0, 254), "{254: 1}"),
-        (tuple(range(256)), "without smoothing"),
-    ],
-)
-def test_gray_levels_that_are_taken_for_classes(levels, advice, tmp_path):
-    read = masks(tmp_path, *levels)
-    (doubt,) = [each for each in read().omissions if each.unit == "doubt"]
-    assert (
-        advice in doubt.kind
-        and doubt.number == 3
-        and doubt.names == ["i/0.png", "i/1.png", "i/2.png"]
-    )
-    with pytest.raises(dp.OmissionError):
-        read(strict=True)
-
-
-@pytest.mark.parametrize(
-    ("levels", "options"),
-    [
-        ((0, 1, 2, 255), {}),
-        ((0, 15, 255), {}),  # VOC's
-        ((1, 2, 3), {}),  # trimaps of Pets
-        ((0, 7, 33, 255), {}),  # Cityscapes'
-        (tuple(range(0, 151, 7)), {}),  # ADE20K's
-        ((0, 255), {"mask_values": {255: 1}}),
-        ((0, 255), {"mask_values": {255: 255}}),
-        ((0, 255), {"classes": ["only"]}),
-        ((0, 128, 255), {"mask_values": {128: 1, 255: 2}}),
-    ],
-)
-def test_masks_of_classes_are_no_doubt(levels, options, tmp_path):
-    assert doubts(masks(tmp_path, *levels, **options)(strict=True)) == {}
 
 
 # the report

@@ -223,3 +223,14 @@ def test_keypoints_swap_by_their_names():
         ["nose", "left_eye", "right_eye", "Left Ear", "Right Ear", "left_only"]
     )
     assert named.flipped == [0, 2, 1, 4, 3, 5] and Keypoints.read(list(named)) == named
+
+
+@pytest.mark.parametrize("ids", [[1, 0], (1, 0), np.array([1, 0], np.int32)])
+def test_ids_of_objects_are_any_numbers(ids, tmp_path):
+    for number in range(2):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+    rows = {"path": ["0.png", "1.png"], "b": [[[0, 0, 4, 4]], []], "l": [[0], []]}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    targets = Targets(boxes="b", box_labels="l")
+    manifest = Manifest.open(tmp_path / "t.parquet", targets=targets, progress=False)
+    assert manifest.take_objects(ids).counts.tolist() == [0, 1]

@@ -149,7 +149,11 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
             raise ManifestError(f"{folder}: {why}")
         classes, table, are_named = scan_shards(folder, shards, check)
         beside = count_beside(absolute(root), folder, shards)
-        facts = ManifestFacts(keypoints=check.targets.keypoints_named, omissions=beside)
+        facts = ManifestFacts(
+            keypoints=check.targets.keypoints_named,
+            names_box_format=check.targets.names_box_format,
+            omissions=beside,
+        )
         images = ImageTable.from_table(folder, classes, table, facts)
         return images.with_facts(doubts=find_doubts(images, are_named or check.classes is not None))
 

@@ -21,7 +21,9 @@ _LEVELS = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to
 _ONLY_IGNORED = f"masks have 0 and {IGNORED} alone, and {IGNORED} is ignored; {_LEVELS}"
 # of gray levels that are no classes: how bright the brightest is, and how many there are
 _BRIGHT, _FEW_LEVELS = 64, 6
-_SMOOTHED, _MANY_LEVELS = 200, 64
+_GAP = 8  # from one to the next, if there are more of them
+_SMOOTHED, _MANY_LEVELS, _BRIGHTEST = 200, 64, 255
+_INSTANCES = 1000  # what a class is multiplied by, if the number of an object is added
 
 
 def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> ImageTable:
@@ -37,6 +39,7 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
     is_upright = targets.annotated == "upright"
     images = images.with_facts(
         boxes_upright=is_upright and targets.boxes is not None,
+        names_box_format=targets.names_box_format,
         names_flip_pairs=targets.flip_pairs is not None,
     )
     if targets.mask:
@@ -109,11 +112,12 @@ def add_mask_values(
     every = verify == "full" and not images.is_fetched
     ids = np.arange(0, len(images), 1 if every else -(-len(images) // SAMPLED_MASKS))
     names = list(classes or ())
-    problems, seen = check_masks(
+    problems, of_each = check_masks(
         (images.mask_extent(sample_id) for sample_id in ids.tolist()), values, len(names)
     )
+    seen = set().union(*of_each)
     _refuse_useless_masks(source, values, names, len(ids), problems, seen)
-    if why := _find_gray_levels(values, names, seen):
+    if why := _find_gray_levels(values, names, seen) or _find_two_forms(values, of_each):
         images = add_doubt(images, why, map(images.relative_name, ids.tolist()), len(ids))
 
     return images.mark_problems({int(ids[at]): why for at, why in problems.items()})
@@ -131,7 +135,8 @@ def _refuse_useless_masks(
 
     Args:
         looks: how many masks were looked at.
-        problems, seen: as `check_masks` returns them.
+        problems: as `check_masks` returns them.
+        seen: all values of these masks.
     """
     if len(problems) == looks:
         why = next(iter(problems.values()))
@@ -146,10 +151,15 @@ def _refuse_useless_masks(
             f"looked at; {advice}"
         )
 
-    if len(classes) == 2 and seen == {0, IGNORED} and not _is_stated(IGNORED, values):
+    if len(classes) in (1, 2) and seen == {0, IGNORED} and not _is_stated(IGNORED, values):
+        advice = _LEVELS
+        if len(classes) == 1:
+            advice = (
+                f"name the background too, as classes=['background', {classes[0]!r}]; then {advice}"
+            )
         raise ManifestError(
             f"{source}: the {looks:,} masks that were looked at have 0 and {IGNORED} "
-            f"alone, and {IGNORED} is ignored, so only {classes[0]!r} would be learned; {_LEVELS}"
+            f"alone, and {IGNORED} is ignored, so only {classes[0]!r} would be learned; {advice}"
         )
 
 
@@ -163,26 +173,62 @@ def _find_gray_levels(values: MaskValues, classes: list[str], seen: set[int]) ->
     Args:
         seen: the values in the masks that were looked at.
     """
-    if classes or values.replacements:
-        # what is named is checked, and what is replaced was looked at
+    if classes:
+        # what is named is checked
         is_ignored = len(classes) > 2 and seen == {0, IGNORED}
         return _ONLY_IGNORED if is_ignored and not _is_stated(IGNORED, values) else ""
+    highest = max(seen - {IGNORED}, default=0)
+    if _SMOOTHED <= highest <= _BRIGHTEST and len(seen) > _MANY_LEVELS:
+        return (
+            f"masks have {len(seen)} values up to {highest}, as if their edges were smoothed, and "
+            "each is taken for a class; save them without smoothing, as PNG"
+        )
+    if values.replacements:
+        return ""  # what is replaced was looked at
+
     if seen == {0, IGNORED}:
         return _ONLY_IGNORED
-    highest = max(seen - {IGNORED}, default=0)
-    # classes are numbered without large gaps, and drawing programs have few levels, far apart
-    if highest >= _BRIGHT and len(seen) <= _FEW_LEVELS:
-        numbers = ", ".join(
-            f"{level}: {place}" for place, level in enumerate(sorted(seen - {0}), 1)
+    if highest >= _INSTANCES and len(seen - {0}) > 1 and not _are_spread(seen):
+        return (
+            f"masks have values up to {highest}, as instance numbers, as class * 1000 + number, "
+            "which are taken for class numbers; write masks of classes, or say what the values are "
+            "by mask_values"
         )
+    # classes are numbered without large gaps, and drawing programs have few levels, far apart
+    is_sparse = len(seen) <= _FEW_LEVELS or highest >= _GAP * len(seen)
+    if (highest >= _BRIGHT and is_sparse) or _are_spread(seen):
+        levels = sorted(seen - {0})
+        numbers = ", ".join(f"{level}: {place}" for place, level in enumerate(levels, 1))
         return (
             f"masks have the values {', '.join(map(str, sorted(seen)))}, as gray levels of a "
             f"drawing program, which are taken for class numbers; mask_values={{{numbers}}} makes "
             "classes of them"
         )
-    if highest >= _SMOOTHED and len(seen) > _MANY_LEVELS:
-        return (
-            f"masks have {len(seen)} values up to {highest}, as if their edges were smoothed, and "
-            "each is taken for a class; save them without smoothing, as PNG"
-        )
     return ""
+
+
+def _are_spread(seen: set[int]) -> bool:
+    """Whether values are equally far from one another, and far, as gray levels are."""
+    for levels in (seen, seen - {IGNORED}):
+        steps = set(np.diff(sorted(levels)).tolist())
+        if len(levels) > 2 and len(steps) == 1 and min(steps) >= _GAP:
+            return True
+    return False
+
+
+def _find_two_forms(values: MaskValues, of_each: list[set[int]]) -> str:
+    """Says that some masks have 0 and 1, and others 0 and 255 for the same; "": they have not.
+
+    Args:
+        of_each: the values of each mask that was looked at.
+    """
+    # where 1 and 255 are in one mask, 255 is the border of objects, or what nobody knows
+    if _is_stated(IGNORED, values) or any({1, IGNORED} <= some for some in of_each):
+        return ""
+    ones, ignored = of_each.count({0, 1}), of_each.count({0, IGNORED})
+    if not (ones and ignored):
+        return ""
+    return (
+        f"of the masks that were looked at {ones:,} have 0 and 1 alone and {ignored:,} have 0 and "
+        f"{IGNORED}, which is ignored; {_LEVELS}"
+    )

@@ -290,6 +290,7 @@ def test_labels_of_yolo_are_of_the_picture_as_it_is_shown(tmp_path, yolo, orient
     assert inside.size == 20 * 20 * 3 and inside.all()
 
 
+SEEN = "0 .5 .5 .5 .5"
 POINTS = "0 0.5 0.5 0.5 0.5 0.4 0.4 2 0.6 0.6 1"
 
 
@@ -319,6 +320,10 @@ def test_outlines_of_yolo(tmp_path, yolo, options):
     [
         (POINTS, "10 numbers are an outline, or a box with keypoints; give --outlines or --keyp"),
         ("0 0.5 0.5 0.5 0.5 0.4 0.4 0.6 0.6", "8 numbers are an outline, or a box with keypoints"),
+        # points that are missing, with and without their visibility
+        ("0 0.5 0.5 0.5 0.5 0.4 0.4 0 0 0.6 0.6", "10 numbers are an outline, or a box with key"),
+        (f"{SEEN} .4 .4 1 .52 .5 1 0 0 0 .55 .6 1", "16 numbers are an outline, or a box with key"),
+        (f"{SEEN} .4 .4 1 .52 .5 1 .5 .5 0 .6 .6 1", "16 numbers are an outline, or a box with"),
         ("0 0.5 0.5 0.5 0.5 0.9", "5 numbers are a box with a confidence"),
         ("2 0.5 0.5 0.5 0.5", "2 is the number of no class"),
         ("0 0.5 0.5", "give"),
@@ -330,6 +335,15 @@ def test_a_line_of_yolo_that_is_not_understood_is_named(tmp_path, yolo, line, wh
     assert run.returncode and why in run.stderr
     assert "a.txt line 2: " in run.stderr and "alone.txt: no image of its name" in run.stderr
     assert not (tmp_path / "t.json").exists()
+
+
+@pytest.mark.parametrize(
+    "corners",
+    [".1 .1 .9 .1 .9 .9 0 0", ".3 .3 .6 .3 .6 .6 .3 .6 .1 .5", ".2 .2 .8 .2 1 1 0 .9 .2 .5"],
+)
+def test_outlines_of_yolo_that_are_no_points(tmp_path, yolo, corners):
+    assert yolo({"a.jpg": JPEG}, {"a": f"0 {corners}"}).returncode == 0
+    assert "outlines" in str(read_yolo(tmp_path).table.column_names)
 
 
 def test_yolo_without_objects(tmp_path, yolo):

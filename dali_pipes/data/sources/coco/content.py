@@ -58,6 +58,7 @@ class CocoContent:
         objects: annotations of each image, with their positions in the file.
         captions: texts of each image.
         strays: what is wrong with annotations that belong to no image.
+        named_by_url: the file names that are taken from addresses.
         detects: whether the file has categories or objects, and not only captions.
     """
 
@@ -70,6 +71,7 @@ class CocoContent:
     captions: list[list[str]]
     strays: list[str] = field(default_factory=list)
     detects: bool = False
+    named_by_url: list[str] = field(default_factory=list)
 
 
 def read_content(file: Path) -> CocoContent:
@@ -91,6 +93,12 @@ def read_content(file: Path) -> CocoContent:
         )
 
     images, annotations, categories = lists
+    if any(isinstance(entry, dict) and "segments_info" in entry for entry in annotations):
+        raise ManifestError(
+            f"{file}: a panoptic file, whose annotations are segments of a mask; give the file of "
+            "instances, such as instances_train2017.json"
+        )
+    images, named_by_url = _name_by_url(images)
     _check_entries(file, "images", images, "file_name")
     _check_entries(file, "categories", categories, "name")
     categories = sorted(categories, key=_category_key)
@@ -104,7 +112,22 @@ def read_content(file: Path) -> CocoContent:
     for number, entry in enumerate(annotations):
         _assign_annotation(read, number, entry)
     read.detects = bool(categories) or any(read.objects)
+    read.named_by_url = named_by_url
     return read
+
+
+def _name_by_url(images: list[Any]) -> tuple[list[Any], list[str]]:
+    """The images with the last folder and the file of their coco_url as the name of those that have
+    none, as in LVIS; and these names.
+    """
+    named, names = [], []
+    for entry in images:
+        url = entry.get("coco_url") if isinstance(entry, dict) else None
+        if isinstance(url, str) and "file_name" not in entry:
+            names.append("/".join(url.split("/")[-2:]))
+            entry = entry | {"file_name": names[-1]}
+        named.append(entry)
+    return named, names
 
 
 def _category_key(category: Entry) -> tuple[bool, float, str]:

@@ -1,16 +1,79 @@
 """Outlines of COCO's form, polygons or run lengths: checked, repaired, and turned to the image as
-stored.
+stored. `doubt_outlines` compares some with their boxes.
 """
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dali_pipes.data.doubts import doubt
 from dali_pipes.data.image_files.headers import Header
+from dali_pipes.data.omissions import Omission
 from dali_pipes.data.outlines import are_polygons, problem_of
-from dali_pipes.data.sources.coco.content import Entry
-from dali_pipes.data.sources.coco.numbers import to_numbers
+from dali_pipes.data.sources.coco.content import CocoContent, Entry
+from dali_pipes.data.sources.coco.numbers import are_numbers, to_numbers
 from dali_pipes.data.upright import outline_to_stored, upright_size
+
+_LOOKED = 5000  # polygons that are compared with their boxes, spread evenly over all
+_FEWEST, _MANY = 3, 0.1  # of them; fewer are mistakes of single ones
+_PIXELS, _SHARE = 2, 0.1  # of its side, by which an outline ends elsewhere than its box
+
+
+def doubt_outlines(read: CocoContent) -> list[Omission]:
+    """Polygons that are not where their boxes are, as if they were in fractions, or of an image of
+    another size.
+    """
+    entries = [
+        (place, entry)
+        for place, annotations in enumerate(read.objects)
+        for _, entry in annotations
+        if type(entry.get("segmentation")) is list and entry["segmentation"]
+    ]
+    entries = entries[:: -(-len(entries) // _LOOKED) or 1]
+    # others are looked at one by one, and left out if they make no sense
+    plain = [(place, entry) for place, entry in entries if _is_plain(entry)]
+    if not plain:
+        return []
+
+    boxes = np.array([entry["bbox"] for _, entry in plain], np.float64)
+    boxes[:, 2:] += boxes[:, :2]
+    is_odd = _are_elsewhere(_extents([entry["segmentation"] for _, entry in plain]), boxes)
+    odd = np.flatnonzero(is_odd).tolist()
+    if len(odd) < max(_FEWEST, _MANY * len(plain)):
+        return []
+    what = (
+        f"of {len(plain):,} polygons that were looked at, those that end elsewhere than the boxes "
+        "of their objects; write polygons in pixels of the same image as the boxes"
+    )
+    names = dict.fromkeys(read.images[plain[place][0]]["file_name"] for place in odd)
+    return [doubt(what, names, len(odd))]
+
+
+def _is_plain(entry: Entry) -> bool:
+    return are_numbers(entry.get("bbox"), 4) and all(
+        type(polygon) is list
+        and len(polygon) >= 6
+        and len(polygon) % 2 == 0
+        and are_numbers(polygon, len(polygon))
+        for polygon in entry["segmentation"]
+    )
+
+
+def _extents(outlines: list[list[list[float]]]) -> NDArray[np.float64]:
+    """(M, 4) left, top, right, bottom of all polygons of each outline."""
+    flat = [list(chain.from_iterable(outline)) for outline in outlines]
+    points = np.array(list(chain.from_iterable(flat)), np.float64).reshape(-1, 2)
+    first = np.cumsum([0, *(len(numbers) // 2 for numbers in flat[:-1])])
+    ends = (np.minimum.reduceat(points, first), np.maximum.reduceat(points, first))
+    return np.concatenate(ends, axis=1)
+
+
+def _are_elsewhere(extents: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    sides = np.tile(boxes[:, 2:] - boxes[:, :2], 2)
+    with np.errstate(all="ignore"):  # some numbers are not finite
+        return np.asarray((np.abs(extents - boxes) > _PIXELS + _SHARE * sides).any(axis=1))
 
 
 def read_outlines(

@@ -34,6 +34,7 @@ from dali_pipes.data.sets.joining import concat
 from dali_pipes.data.sources.coco.content import CocoContent, Entry, read_content
 from dali_pipes.data.sources.coco.numbers import LARGEST_INT, to_number, to_numbers
 from dali_pipes.data.sources.coco.objects import build_objects
+from dali_pipes.data.sources.coco.outlines import doubt_outlines
 from dali_pipes.data.sources.reading import finish
 from dali_pipes.data.sources.rows.checked_objects import check_objects
 from dali_pipes.data.sources.rows.files import file_rows, unused_rows
@@ -140,6 +141,9 @@ def scan_coco(
     """
     read = read_content(file)
     names, doubts = _place_names(file, root, [image["file_name"] for image in read.images])
+    if read.named_by_url:
+        what = "images without a file_name, which is taken from the end of their coco_url"
+        doubts.append(doubt(what, read.named_by_url, len(read.named_by_url), "note"))
     # files that are not there are problems of single images, unless none is there
     paths, headers = read_named(root, names, check)
     if all(header.problem in MISSING_FILE_PROBLEMS for header in headers):
@@ -166,6 +170,7 @@ def scan_coco(
         # nothing shows whether these were annotated as stored or upright
         if check.targets.annotated is None and (turned := _list_turned(read, headers)):
             doubts.append(doubt(TURNED, turned, len(turned)))
+        doubts += doubt_outlines(read)
         headers, targets = check_objects(
             build_objects(read, headers, keypoints, upright),
             headers,

@@ -131,13 +131,14 @@ def _find_point_faults(points: NDArray[np.float64], boxes: NDArray[np.float32]) 
     for number in np.flatnonzero(is_strange.any(axis=1)).tolist():
         point = int(is_strange[number].argmax())
         faults[number] = (
-            f"keypoint {point + 1} has the visibility {visibility[number, point]:g}, which is none "
-            "of 0, 1 and 2"
+            "a keypoint has a visibility other than 0, 1 and 2 "
+            f"(keypoint {point + 1} has {visibility[number, point]:g})"
         )
 
     is_infinite = np.asarray(~(np.abs(points) <= _LARGEST).all(axis=2))
     for number in np.flatnonzero(is_infinite.any(axis=1)).tolist():
-        faults[number] = f"keypoint {is_infinite[number].argmax() + 1} is not finite"
+        point = int(is_infinite[number].argmax())
+        faults[number] = f"a keypoint is not finite (keypoint {point + 1})"
     return faults
 
 

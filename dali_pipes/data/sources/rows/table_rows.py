@@ -5,29 +5,24 @@ images.
 `build_rows` puts labels, objects and further columns beside the headers of the images.
 """
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from dali_pipes.data.arrow_types import fields_of, is_list, is_text
-from dali_pipes.data.doubts import doubt
+from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.labels.reader import Labels, read_labels
 from dali_pipes.data.labels.stored import no_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
 from dali_pipes.data.omissions import Omission
-from dali_pipes.data.own_columns import is_kept_type, read_columns
+from dali_pipes.data.own_columns import read_columns
 from dali_pipes.data.sources.rows.files import file_rows
+from dali_pipes.data.sources.rows.left_columns import list_left_columns
 from dali_pipes.data.sources.rows.object_cells import object_columns, read_cells
 from dali_pipes.data.sources.rows.object_labels import number_labels
 from dali_pipes.data.sources.table_columns import refuse_missing
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
-
-# the names that others give the fields of objects
-_BOXES = ("bbox", "boxes", "bboxes")
-_BOX_LABELS = ("category", "label", "labels", "categories", "box_labels", "class_labels", "classes")
 
 
 def read_row_labels(
@@ -69,7 +64,7 @@ def build_rows(
     """
     used = {options.path_column, options.label_column, *targets.named.values()}
     columns |= read_columns(file, table, used)
-    notes = _list_left_columns(table, used, targets)
+    notes = list_left_columns(table, used, targets)
 
     if targets.text:
         columns[TARGET + "text"] = (
@@ -92,42 +87,6 @@ def build_rows(
         headers[row] = headers[row]._replace(problem=why)
     rows = file_rows(paths, labels.values, headers, columns)
     return labels.classes, rows, [*labels.notes, *notes]
-
-
-def _list_left_columns(table: pa.Table, used: Collection[str], targets: Targets) -> list[Omission]:
-    """The columns that are read by nobody, since a manifest keeps none of their types."""
-    heads = {name.partition(".")[0] for name in used}
-    left = [
-        field
-        for field in table.schema
-        if field.name not in used and field.name not in heads and not is_kept_type(field.type)
-    ]
-    lists = [name for name in table.column_names if is_list(table.schema.field(name).type)]
-    notes = []
-    for field in left:
-        # in a field of objects, or in a column of its own beside that of their labels
-        inner = [f"{field.name}.{name}" for name in fields_of(field.type)]
-        boxes = _first_called(_BOXES, inner or [field.name])
-        if boxes is not None and not targets.boxes:
-            labels = _first_called(_BOX_LABELS, inner or lists) or "…"
-            notes.append(
-                doubt(
-                    f"a column of boxes, which are not read; targets=Targets(boxes='{boxes}', "
-                    f"box_labels='{labels}', box_format='xywh') reads them, if they are written so",
-                    [field.name],
-                    1,
-                )
-            )
-    names = [field.name for field in left]
-    if names:
-        notes.append(doubt("columns of types that are not kept", names, len(names), "note"))
-    return notes
-
-
-def _first_called(names: Sequence[str], fields: Sequence[str]) -> str | None:
-    """The field that has the first of these names; None: there is none."""
-    called = {field.rpartition(".")[2].lower(): field for field in fields}
-    return next((called[name] for name in names if name in called), None)
 
 
 def check_columns(

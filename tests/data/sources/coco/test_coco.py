@@ -303,14 +303,14 @@ BAD_PARTS = [
     ({"keypoints": [None, 2, 2] * 3}, [NO_POINTS + "they are not 3 times x, y and visibility"]),
     (
         {"keypoints": [1, 2, 2, 3, float("nan"), 2, 1, 2, 2]},
-        [NO_POINTS + "keypoint 2 is not finite"],
+        [NO_POINTS + "a keypoint is not finite (keypoint 2)"],
     ),
     (
         {"area": "big", "keypoints": [float("inf"), 2, 2] * 3, "segmentation": [[1]]},
         [
             OF_BOX + "no number",
             "its outline is left out: a polygon of 1 numbers",
-            NO_POINTS + "keypoint 1 is not finite",
+            NO_POINTS + "a keypoint is not finite (keypoint 1)",
         ],
     ),
 ]
@@ -700,3 +700,22 @@ def test_ids_that_are_text_and_repeat_are_refused(folder):
         Manifest.from_coco([])
     with pytest.raises(ConfigError, match="annotations is"):
         Manifest.from_coco(3)
+
+
+def test_a_panoptic_file_is_refused_by_name(folder):
+    segments = [{"id": 3, "category_id": 1, "bbox": [1, 2, 3, 4], "area": 3, "iscrowd": 0}]
+    file = written(folder, [{"image_id": 9, "file_name": "0.png", "segments_info": segments}])
+    with pytest.raises(ManifestError, match=r"a panoptic file.*give the file of instances"):
+        Manifest.from_coco(file, progress=False)
+
+
+def test_files_are_named_by_their_addresses_as_in_lvis(folder):
+    url = f"http://images.org/{folder.name}/0.jpg"
+    file = written(folder, [one()], images=[{"id": 9, "coco_url": url}])
+    manifest = Manifest.from_coco(file, root=folder.parent, progress=False, strict=True)
+    assert len(manifest) == 1 and manifest.name(0).endswith("/0.jpg")
+    (note,) = [each for each in manifest.omissions if "coco_url" in each.kind]
+    assert (note.unit, note.number) == ("note", 1)
+    file = written(folder, [one()], images=[{"id": 9, "coco_url": 7}])
+    with pytest.raises(ManifestError, match="needs an id and a file_name"):
+        Manifest.from_coco(file, progress=False)
