@@ -32,7 +32,7 @@ _Found = tuple[NDArray[np.bool_], NDArray[np.bool_]]
 _NOTHING: _Found = (np.zeros(0, bool), np.zeros(0, bool))
 
 
-class _Look(NamedTuple):
+class _ObjectLook(NamedTuple):
     """What is looked for.
 
     Attributes:
@@ -80,7 +80,7 @@ class _Odd:
         names: the first images with odd ones.
     """
 
-    def __init__(self, look: _Look):
+    def __init__(self, look: _ObjectLook):
         self.look = look
         self.number = self.among = 0
         self.names: list[str] = []
@@ -223,50 +223,50 @@ def _are_nowhere(points: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 _LOOKS = (
-    _Look(
+    _ObjectLook(
         "of {among:,} boxes, those that reach out of their images, as x1, y1, x2, y2 do where "
         "x, y, width, height are read; say how they are written (box_format), or correct them; "
         "in a file of COCO's form they are x, y, width, height",
         _are_out,
         of_format=True,
     ),
-    _Look(
+    _ObjectLook(
         "of {among:,} boxes, those that end within the first pixels of their images, as if they "
         "were in fractions; give relative_… as the box_format, such as relative_xyxy, or write "
         "them in pixels",
         _are_like_fractions,
         share=0.9,
     ),
-    _Look(
+    _ObjectLook(
         "of {among:,} areas, those that are larger than their boxes; say how boxes are written "
         "(box_format; in a file of COCO's form they are x, y, width, height), or correct the areas",
         _are_too_large,
         of_format=True,
     ),
-    _Look(
+    _ObjectLook(
         "of {among:,} areas, those of less than 1 % of their boxes; leave areas out or correct "
         "them",
         _are_too_small,
         share=0.5,
     ),
-    _Look(
+    _ObjectLook(
         "of {among:,} keypoints, those outside of their images; write x, y in pixels, and the "
         "visibility after them",
         _are_points_out,
     ),
-    _Look(
+    _ObjectLook(
         "of {among:,} keypoints, those far outside of the boxes of their objects; write x, y in "
         "pixels of the image, not of the box",
         _are_far_from_boxes,
         share=0.25,
     ),
-    _Look(
+    _ObjectLook(
         "of {among:,} keypoints that have a place, those with the visibility 0, which are not "
         "learned; give 1 or 2",
         _are_hidden,
         share=0.6,
     ),
-    _Look(
+    _ObjectLook(
         "of {among:,} labelled keypoints, those exactly at (0, 0) or (-1, -1), as where a point is "
         "missing; give such points the visibility 0",
         _are_placed_nowhere,
