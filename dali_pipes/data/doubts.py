@@ -18,8 +18,13 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.object_doubts import find_object_doubts
 from dali_pipes.data.omissions import Omission
-from dali_pipes.data.sets.annotations import sign_mask_bytes, sign_masks, sign_objects
-from dali_pipes.data.sets.places import number_contents, number_files
+from dali_pipes.data.sets.same_images import (
+    number_contents,
+    number_files,
+    sign_mask_bytes,
+    sign_masks,
+    sign_objects,
+)
 
 _NAMED = 3  # names that a doubt has
 _BY_TEXT, _FROM_1 = "classes are numbers in the order of text", "no label is 0"

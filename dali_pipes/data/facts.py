@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import Omission, read_omissions
 from dali_pipes.data.sources.rows.earlier import FolderRecords
 from dali_pipes.data.table.schema import RULES

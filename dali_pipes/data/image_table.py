@@ -30,21 +30,18 @@ from dali_pipes.data import omissions
 from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.wide import is_wide_format
-from dali_pipes.data.labels.stored import task_of
+from dali_pipes.data.labels.classes import task_of
 from dali_pipes.data.objects import TARGET, Objects
-from dali_pipes.data.omissions import Omission
+from dali_pipes.data.omissions import Omission, is_of_annotation
 from dali_pipes.data.own_columns import COLUMN, is_numeric
-from dali_pipes.data.problems import is_of_annotation
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.shards.copies import copy_of
+from dali_pipes.data.shards.listing import FileVersion
 from dali_pipes.data.shards.parquet import has_groups
-from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.table.digest import digest
-from dali_pipes.data.table.object_columns import take_objects
-from dali_pipes.data.table.samples import OwnColumns, Samples
+from dali_pipes.data.table.samples import OwnColumns, Samples, Shards, number_shards, take_objects
 from dali_pipes.data.table.schema import are_wide, own_columns, replace_column, split_usable
-from dali_pipes.data.table.shard_numbers import Shards, number_shards
 from dali_pipes.errors import ManifestError
 from dali_pipes.options import check_arguments
 

@@ -31,15 +31,15 @@ from dali_pipes.data.expression import Rows
 from dali_pipes.data.facts import ManifestFacts, Mix
 from dali_pipes.data.forwarding import Value, method
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import Omission, describe
 from dali_pipes.data.sets import choosing, joining
+from dali_pipes.data.sets.choosing import drop_columns
 from dali_pipes.data.sets.classes import give_classes, renumber
-from dali_pipes.data.sets.columns import drop_columns
-from dali_pipes.data.sets.places import number_files
-from dali_pipes.data.shards.versions import FileVersion
+from dali_pipes.data.sets.same_images import number_files
+from dali_pipes.data.shards.listing import FileVersion
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.hugging_face_sets import read_set

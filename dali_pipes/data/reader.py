@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dali_pipes.data.shards import traffic
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.copies import is_copied, is_gone, is_whole, open_copy
+from dali_pipes.data.shards.listing import CHANGED
 from dali_pipes.data.shards.remote import read_object
-from dali_pipes.data.shards.versions import CHANGED
 from dali_pipes.system.traces import span
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from dali_pipes.data.shards.copies import (
     is_copied,
     release,
 )
-from dali_pipes.data.table.shard_numbers import Shards
+from dali_pipes.data.table.samples import Shards
 from dali_pipes.errors import ConfigError, Mention, OptionError, Spelling
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential, Windows

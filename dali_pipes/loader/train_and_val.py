@@ -11,7 +11,7 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.omissions import describe
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.data.sets.common import find_common
-from dali_pipes.data.sources.names.splits import split_of
+from dali_pipes.data.sources.names import split_of
 from dali_pipes.errors import ManifestError
 
 log = logging.getLogger(__name__)

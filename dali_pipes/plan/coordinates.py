@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.keypoints import Keypoints
-from dali_pipes.data.objects import Objects
+from dali_pipes.data.objects import Keypoints, Objects
 from dali_pipes.plan.augment.operations import CODE, MOVES, Augmentation, affine_matrices
 from dali_pipes.plan.geometry import Geometry, Int, Pair
 

@@ -15,7 +15,7 @@ from dali_pipes.data.omissions import refuse
 from dali_pipes.data.sets.choosing import choose_parts
 from dali_pipes.data.sets.classes import describe_difference
 from dali_pipes.data.sets.common import find_common
-from dali_pipes.data.sets.places import number_files
+from dali_pipes.data.sets.same_images import number_files
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.options import quote
 from dali_pipes.training.config import FROM_DATA, NONE, SPLIT, TrainConfig, split_share

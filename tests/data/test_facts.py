@@ -7,8 +7,8 @@ import pytest
 
 from dali_pipes import ManifestError
 from dali_pipes.data.facts import ManifestFacts, Mix
-from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import Omission
 
 GIFS = Omission(".gif files", 2, ["a.gif", "b.gif"])

@@ -7,8 +7,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, ManifestError
-from dali_pipes.data.keypoints import Keypoints
-from dali_pipes.data.objects import Targets
+from dali_pipes.data.objects import Keypoints, Targets
 from dali_pipes.plan.flips import check_flips
 
 PAIRS = [

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dali_pipes import Manifest, ManifestError, Targets
-from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.table import saved
 from dali_pipes.data.table.schema import RULES, replace_column
 

@@ -23,7 +23,7 @@ import dali_pipes as dp
 from dali_pipes.data import omissions
 from dali_pipes.data.config import DataConfig
 from dali_pipes.data.images import open_images
-from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS
+from dali_pipes.data.sources.names import HOUSEKEEPING_FOLDERS
 from dali_pipes.data.sources.shards import MISSING_SHARDS, list_missing_shards
 
 EXAMPLES = int(os.environ.get("DALI_PIPES_EXAMPLES", 40))

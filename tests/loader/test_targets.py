@@ -11,7 +11,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes import Manifest
-from dali_pipes.data.keypoints import Keypoints
+from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.plan.coordinates import mask_indices
 

@@ -8,8 +8,7 @@ import torch
 from later import later
 from PIL import Image, ImageOps
 
-from dali_pipes.data.keypoints import Keypoints
-from dali_pipes.data.objects import Objects
+from dali_pipes.data.objects import Keypoints, Objects
 from dali_pipes.plan.augment.operations import CODE, OPS, Augmentation
 from dali_pipes.plan.coordinates import mask_indices, move_objects, turn_upright
 from dali_pipes.plan.geometry import Geometry

@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_list, is_text
-from dali_pipes.data.labels.cells import LabelCells, simplify
-from dali_pipes.data.labels.classes import number_classes, number_names
-from dali_pipes.data.labels.lists import find_places, read_text_lists
-from dali_pipes.data.labels.stored import MAX_CLASSES
-from dali_pipes.data.labels.texts import NO_NAMES, read_text
-from dali_pipes.data.omissions import Omission
-from dali_pipes.data.problems import HOLE_IN_LABELS, NO_LABEL
+from dali_pipes.data.labels.classes import (
+    MAX_CLASSES,
+    LabelCells,
+    number_classes,
+    number_names,
+    simplify,
+)
+from dali_pipes.data.labels.texts import NO_NAMES, find_places, read_text, read_text_lists
+from dali_pipes.data.omissions import HOLE_IN_LABELS, NO_LABEL, Omission
 from dali_pipes.data.spelling import argument
 from dali_pipes.data.table_options import PLAIN, TableOptions
 from dali_pipes.errors import ManifestError

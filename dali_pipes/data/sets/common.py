@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission
-from dali_pipes.data.sets.places import without_turns
+from dali_pipes.data.sets.same_images import without_turns
 
 _TEXT = pa.large_binary()  # as a manifest has paths
 

@@ -25,9 +25,9 @@ from dali_pipes.data.doubts import (
 )
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.keypoints import Keypoints
 from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.mask_values import MaskValues
+from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import Omission, merge
 from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
 from dali_pipes.data.table.changes import concat_tables, rebase_paths, renumber_classes

@@ -28,9 +28,9 @@ from typing import BinaryIO
 
 from dali_pipes.data.shards import traffic
 from dali_pipes.data.shards.addresses import is_remote
+from dali_pipes.data.shards.listing import CHANGED, FileVersion, version_of
 from dali_pipes.data.shards.parquet import copy_group, group_of, is_group
 from dali_pipes.data.shards.remote import download, open_object
-from dali_pipes.data.shards.versions import CHANGED, FileVersion, version_of
 from dali_pipes.errors import ConfigError, Spelling
 
 # environment variables, which child processes inherit

@@ -1,8 +1,8 @@
 """The bytes of objects in a store (s3://, gs://, any URL of fsspec): `read_object`, `open_object`,
 `download` and `write_object`.
 
-    remote.py, listing.py, versions.py ─▶ store_requests.py: attempts, deadlines ─▶ fsspec
-                                              faults.py: which errors are final
+    remote.py, listing.py ─▶ store_requests.py: attempts, deadlines ─▶ fsspec
+                                 faults.py: which errors are final
 """
 
 import io
@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.shards.listing import CHANGED, FileVersion, read_version, version_of
 from dali_pipes.data.shards.store_requests import request, request_once
-from dali_pipes.data.shards.versions import CHANGED, FileVersion, read_version, version_of
 
 _CHUNK = 16 * 2**20  # bytes per request
 _READ_AHEAD = 2**20  # bytes of an open object

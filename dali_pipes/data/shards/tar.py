@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from dali_pipes.data.arrow_types import is_unicode
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.objects import NO_TARGETS, Targets
-from dali_pipes.data.problems import unusable_label, without_label
+from dali_pipes.data.omissions import unusable_label, without_label
 from dali_pipes.data.reader import ShardMember
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping_member
+from dali_pipes.data.sources.names import is_housekeeping_member
 
 BLOCK = 512
 _LONGEST_NAME = 2**20  # bytes of a long name's or a pax header's data

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dali_pipes.data.problems import unusable_label, without_label
+from dali_pipes.data.omissions import unusable_label, without_label
 from dali_pipes.data.reader import ShardMember
 
 # the names in TensorFlow's own scripts and in TensorFlow Datasets

@@ -13,6 +13,6 @@
       a folder in a store with an index     index.py
       a data set of another program         layouts.py names it
 
-`rows/` turns files and objects into rows of a manifest, `names/` says what names of files and
+`rows/` turns files and objects into rows of a manifest, `names.py` says what names of files and
 folders mean, and `targets.py` checks objects and masks after the images are known.
 """

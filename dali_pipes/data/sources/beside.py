@@ -13,9 +13,7 @@ import pyarrow.compute as pc
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import list_objects
 from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
-from dali_pipes.data.sources.names.listing import sort_names
-from dali_pipes.data.sources.names.patterns import is_pattern
+from dali_pipes.data.sources.names import is_housekeeping, is_pattern, sort_names
 from dali_pipes.data.sources.shards import (
     CLASSES_FILE,
     MISSING_SHARDS,

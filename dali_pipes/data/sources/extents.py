@@ -15,7 +15,7 @@ from dali_pipes.data.image_files.headers import (
 )
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import Extent
-from dali_pipes.data.shards.versions import CHANGED
+from dali_pipes.data.shards.listing import CHANGED
 
 _READ_AT_ONCE = 8192  # bytes; enough for most headers
 

@@ -25,21 +25,23 @@ from dali_pipes.data.image_files.headers import (
     describe_os_error,
     is_image,
 )
-from dali_pipes.data.labels.stored import no_labels
+from dali_pipes.data.labels.classes import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.hugging_face import embedded_files
 from dali_pipes.data.sources.layouts import no_classes_error
-from dali_pipes.data.sources.names.classes import (
+from dali_pipes.data.sources.names import (
     BESIDE,
+    HOUSEKEEPING_FOLDERS,
     LOOPS,
     NUMBERED,
     UNNAMED,
     choose_classes,
+    is_housekeeping,
+    list_entries,
     name_folders,
     refuse_inner_folders,
+    sort_names,
 )
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
-from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, list_entries, sort_names
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords
 from dali_pipes.data.sources.rows.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.sources.shards import is_shard

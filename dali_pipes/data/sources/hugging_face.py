@@ -21,13 +21,15 @@ from dali_pipes.data.arrow_types import is_list, plain, with_fields
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import is_remote
-from dali_pipes.data.shards.listing import is_object, list_objects
+from dali_pipes.data.shards.listing import is_object, list_objects, version_of
 from dali_pipes.data.shards.parquet import features_of, group_name, image_column, read_group
 from dali_pipes.data.shards.remote import open_object
-from dali_pipes.data.shards.versions import version_of
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
-from dali_pipes.data.sources.names.patterns import Pattern, pattern_of_files
-from dali_pipes.data.sources.names.splits import refuse_several_splits
+from dali_pipes.data.sources.names import (
+    Pattern,
+    is_housekeeping,
+    pattern_of_files,
+    refuse_several_splits,
+)
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.shards import is_shard

@@ -1,7 +1,7 @@
 """A data set of Hugging Face's `datasets` that is open in this program: `Manifest.from_hf`.
 
 Nothing is copied and nothing is written: an image is the part of the mapped Arrow file that holds
-it (data/shards/mapped.py), or the file that its row names. `read_set` makes the images of a
+it (data/shards/parquet.py), or the file that its row names. `read_set` makes the images of a
 manifest; `_image_rows` says where each image is, and `_read_image` reads its header.
 """
 
@@ -23,8 +23,7 @@ from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import is_remote
-from dali_pipes.data.shards.mapped import Mappings, NotMappedError
-from dali_pipes.data.shards.parquet import refuse_mode
+from dali_pipes.data.shards.parquet import Mappings, NotMappedError, refuse_mode
 from dali_pipes.data.sources.extents import place_columns, read_part
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items

@@ -14,20 +14,17 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.problems import is_of_label
+from dali_pipes.data.omissions import is_of_label
 from dali_pipes.data.shards.addresses import absolute, is_remote, is_web
 from dali_pipes.data.shards.copies import cache_folder, copy_of
-from dali_pipes.data.shards.listing import list_objects
+from dali_pipes.data.shards.listing import list_objects, version_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import download, write_object
 from dali_pipes.data.shards.store_requests import NoPermissionError
-from dali_pipes.data.shards.versions import version_of
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.beside import INDEX
 from dali_pipes.data.sources.hugging_face import all_embedded_files
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
-from dali_pipes.data.sources.names.patterns import pattern_of_files
-from dali_pipes.data.sources.names.splits import refuse_several_splits
+from dali_pipes.data.sources.names import is_housekeeping, pattern_of_files, refuse_several_splits
 from dali_pipes.data.sources.shards import is_shard, list_all_shards
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import open_replacing, refuse_unwritable

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dali_pipes.data.shards.addresses import absolute, is_remote
 from dali_pipes.data.sources.hugging_face import all_embedded_files, embedded_files
-from dali_pipes.data.sources.names.patterns import is_pattern
+from dali_pipes.data.sources.names import is_pattern
 from dali_pipes.data.sources.shards import is_shard, list_all_shards
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError

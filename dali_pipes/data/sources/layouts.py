@@ -16,9 +16,7 @@ from urllib.parse import unquote
 
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.shards.addresses import is_remote, is_web
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
-from dali_pipes.data.sources.names.patterns import is_pattern
-from dali_pipes.data.sources.names.splits import split_of
+from dali_pipes.data.sources.names import is_housekeeping, is_pattern, split_of
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.spelling import no_labels
 from dali_pipes.data.table import saved

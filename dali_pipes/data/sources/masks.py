@@ -20,19 +20,27 @@ from dali_pipes.data.image_files.headers import (
     describe_os_error,
 )
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels.stored import no_labels
+from dali_pipes.data.labels.classes import no_labels
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.data.objects import MASK, TYPES, Targets
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.layouts import local_path
-from dali_pipes.data.sources.names.classes import LOOPS
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
-from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, list_entries, sort_names
-from dali_pipes.data.sources.names.splits import split_of
+from dali_pipes.data.sources.names import (
+    HOUSEKEEPING_FOLDERS,
+    LOOPS,
+    is_housekeeping,
+    list_entries,
+    sort_names,
+    split_of,
+)
 from dali_pipes.data.sources.reading import finish
-from dali_pipes.data.sources.rows.files import file_rows, read_headers, unused_rows
-from dali_pipes.data.sources.rows.mask_files import check_mask_files
+from dali_pipes.data.sources.rows.files import (
+    check_mask_files,
+    file_rows,
+    read_headers,
+    unused_rows,
+)
 from dali_pipes.data.sources.targets import add_mask_values, doubt_turned_images
 from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ManifestError

@@ -18,7 +18,7 @@ from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.index import read_index
 from dali_pipes.data.sources.kinds import kind_of
 from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
-from dali_pipes.data.sources.names.patterns import is_pattern
+from dali_pipes.data.sources.names import is_pattern
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.scans import cache_file, read_images
 from dali_pipes.data.sources.shards import (

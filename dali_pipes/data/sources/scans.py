@@ -24,8 +24,7 @@ from dali_pipes.data.sources.beside import count_beside
 from dali_pipes.data.sources.folders import scan_folder
 from dali_pipes.data.sources.kinds import kind_of_pattern
 from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
-from dali_pipes.data.sources.names.listing import list_entries
-from dali_pipes.data.sources.names.patterns import is_pattern
+from dali_pipes.data.sources.names import is_pattern, list_entries
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, scanning_into
 from dali_pipes.data.sources.shards import (

@@ -30,26 +30,26 @@ from dali_pipes.data.image_files.headers import (
     fetch_error,
 )
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
-from dali_pipes.data.labels.classes import number_names
-from dali_pipes.data.labels.stored import MAX_CLASSES, no_labels
+from dali_pipes.data.labels.classes import MAX_CLASSES, no_labels, number_names
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
-from dali_pipes.data.problems import NO_LABEL
+from dali_pipes.data.omissions import NO_LABEL
 from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.addresses import is_remote, is_web
 from dali_pipes.data.shards.copies import holding_copy, is_gone
-from dali_pipes.data.shards.listing import Listing, is_object, list_objects
+from dali_pipes.data.shards.listing import FileVersion, Listing, is_object, list_objects, version_of
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.shards.store_requests import NoPermissionError
-from dali_pipes.data.shards.versions import FileVersion, version_of
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
-from dali_pipes.data.sources.names.patterns import Pattern, pattern_of_files
-from dali_pipes.data.sources.names.splits import refuse_several_splits
+from dali_pipes.data.sources.names import (
+    Pattern,
+    is_housekeeping,
+    pattern_of_files,
+    refuse_several_splits,
+)
 from dali_pipes.data.sources.rows.earlier import pixels, usable_rows
 from dali_pipes.data.sources.rows.files import map_items
-from dali_pipes.data.sources.rows.object_cells import object_columns
-from dali_pipes.data.sources.rows.object_labels import number_labels
+from dali_pipes.data.sources.rows.objects import number_labels, object_columns
 from dali_pipes.data.table.schema import SCHEMA, replace_column
 from dali_pipes.errors import ManifestError
 

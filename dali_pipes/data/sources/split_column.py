@@ -4,31 +4,251 @@ unless somebody says so.
 `choose_rows` decides once, on all rows and before their images are read: it refuses or doubts rows
 of several splits, or says which are of the split that is asked for. `make_images` makes the images
 of these once all are read, so that the classes have the same numbers in each split.
+
+A column of words says it (`find_words`), or else columns of flags (`find_flags`). Numbers
+(`find_numbers`) and folders (`find_folders`) only make it likely. One empty or unknown cell changes
+nothing in that: its row is of no split.
 """
 
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission
-from dali_pipes.data.sources.split_cells import (
-    Splits,
-    find_flags,
-    find_folders,
-    find_numbers,
-    find_words,
-    name_classes,
-)
+from dali_pipes.data.sources.names import split_of, word_of_split
 from dali_pipes.errors import ConfigError, ManifestError
+
+# names are compared without blanks, signs and capitals
+_NAMES = ("subset", "set", "partition", "phase", "usage", "fold", "dataset", "datasettype")
+_NUMBERED = ("split", "partition")
+# columns of flags, as fastai's is_valid: what a row is where it is set
+_FLAGS = {
+    "istrain": "train",
+    "istraining": "train",
+    "istrainingimage": "train",
+    "isval": "val",
+    "isvalid": "val",
+    "isvalidation": "val",
+    "istest": "test",
+    "train": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+}
+_SAYS_USABLE = ("isvalid", "valid")  # and no split, if it is set in half of the rows or more
+_SET, _NOT_SET = "1", "0"
+_SIGNS = dict.fromkeys(("1", "1.0", "true", "yes", "y", "t"), _SET)
+_SIGNS |= dict.fromkeys(("0", "0.0", "false", "no", "n", "f"), _NOT_SET)
+# what a row is where no flag is set, by the splits that have one
+_OTHERWISE = {
+    ("train",): "test",
+    ("val",): "train",
+    ("test",): "train",
+    ("train", "val"): "test",
+    ("test", "train"): "val",
+    ("test", "val"): "train",
+}
+# cells that name no split: empty ones, and others
+_EMPTY, _UNKNOWN = "", "?"
+_BLANK = ("", "nan", "none", "null", "na", "n/a", "<na>")
+
+
+class Splits(NamedTuple):
+    """Which rows are of which split.
+
+    Attributes:
+        name: what messages call the column, or the columns of flags.
+        cells: (n,) the split of each row, or that it has none.
+        counts: how many rows each split has.
+        without: how many rows have none.
+        example: the cell of the first of these.
+        mistake: why the rows cannot be told apart; "": they can.
+    """
+
+    name: str
+    cells: NDArray[np.str_]
+    counts: Counter[str]
+    without: int
+    example: str = ""
+    mistake: str = ""
+
+    def describe(self) -> str:
+        told = [f"{count:,} rows of {word}" for word, count in self.counts.most_common()]
+        if self.without:
+            told.append(f"{self.without:,} rows of no split (such as {self.example!r})")
+        return ", ".join(told)
+
+
+def name_classes(column: pa.ChunkedArray, names: list[str] | None) -> pa.ChunkedArray:
+    """The names of class numbers."""
+    if not names or not pa.types.is_integer(column.type):
+        return column
+    is_class = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))
+    numbers = pc.if_else(is_class, column, pa.scalar(None, column.type))
+    return pa.chunked_array([pa.array(names, pa.string()).take(numbers.combine_chunks())])
+
+
+def find_words(columns: Mapping[str, pa.ChunkedArray]) -> Splits | None:
+    """The column of words, the one with the most splits; None: there is none.
+
+    In a column that is called so, half of the words must be of splits, and in another one all.
+    """
+    found: list[Splits] = []
+    # the first of those with as many is taken
+    for name in sorted(columns, key=lambda name: not is_called_split(name)):
+        column = columns[name]
+        if not is_text(column.type):
+            continue
+        is_called_so = is_called_split(name)
+        cells = _read_cells(column, split_of if is_called_so else word_of_split)
+        splits = _count(f"column {name}", cells, column)
+        share, least = (0.5, 1) if is_called_so else (1, 2)
+        if _share(cells) >= share and len(splits.counts) >= least:
+            found.append(splits)
+    return max(found, key=lambda each: len(each.counts), default=None)
+
+
+def find_flags(columns: Mapping[str, pa.ChunkedArray]) -> Splits | None:
+    """The splits that columns of flags say; None: there are no such columns.
+
+    Half of the cells of is_train must be flags, and all of train, which may be numbers of trains.
+    """
+    flags: dict[str, NDArray[np.str_]] = {}
+    for name, column in columns.items():
+        key = _key(name)
+        cells = _read_cells(column, _read_sign) if key in _FLAGS else np.zeros(0, str)
+        if _share(cells) < (0.5 if key.startswith("is") else 1):
+            continue
+        if key not in _SAYS_USABLE or (cells == _SET).mean() < 0.5:
+            flags[name] = cells
+    if not flags:
+        return None
+
+    splits = {name: _FLAGS[_key(name)] for name in flags}
+    rest = _OTHERWISE.get(tuple(sorted(set(splits.values()))), _UNKNOWN)
+    cells = np.full(len(next(iter(flags.values()))), rest, "U8")
+    for name, signs in flags.items():
+        cells[signs == _SET] = splits[name]
+    cells[np.sum([signs == _SET for signs in flags.values()], axis=0) > 1] = _UNKNOWN
+
+    called = " and ".join(flags)
+    found = _count(f"column {called}", cells)
+    empty = np.any([np.isin(signs, (_EMPTY, _UNKNOWN)) for signs in flags.values()], axis=0).sum()
+    if empty:
+        return found._replace(mistake=f"{empty:,} rows have no {called}, or another sign than 0, 1")
+    if found.without:
+        why = f"by its {found.name}, {found.without:,} rows are in two splits or in none"
+        return found._replace(mistake=why)
+    return found
+
+
+def find_numbers(columns: Mapping[str, pa.ChunkedArray]) -> str:
+    """Says that a column of splits has numbers, as CelebA's partition; "": there is none."""
+    digits = {"0": "0", "1": "1", "2": "2"}
+    for name, column in columns.items():
+        if _key(name) in _NUMBERED:
+            cells = _read_cells(column, digits.get)
+            splits = _count(name, cells)
+            if _share(cells) == 1 and len(splits.counts) > 1:
+                return (
+                    f"rows are probably of several splits by the numbers in {name}, "
+                    f"{splits.describe()}; manifest.filter({f'{name} == 0'!r}), or data.filter of "
+                    "a job, reads those of one, and split='all' takes all"
+                )
+    return ""
+
+
+def find_folders(paths: Sequence[str]) -> Splits | None:
+    """The splits that the folders of all images are called by, below the folders that all are in;
+    None: not all are.
+    """
+    heads = [path.replace("\\", "/").rpartition("/")[0] for path in paths]
+    # many images are in one folder
+    folders = {
+        head: [part for part in head.split("/") if part not in ("", ".")] for head in set(heads)
+    }
+    some = list(filter(None, folders.values()))
+    first, last = min(some, default=[]), max(some, default=[])
+    # of sorted lists the first and the last have only what all have
+    depth = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))))
+    known = {
+        # train2017 is of train
+        head: word_of_split("".join(parts[depth : depth + 1]).strip("0123456789-_ "))
+        for head, parts in folders.items()
+    }
+    words = [
+        (known[head] or _UNKNOWN) if path else _EMPTY
+        for path, head in zip(paths, heads, strict=True)
+    ]
+    cells = np.array(words, str)
+    if _UNKNOWN in words:
+        return None
+    found = _count("the folders of its images", cells)
+    return found if len(found.counts) > 1 else None
+
+
+def _read_sign(text: str) -> str | None:
+    return _SIGNS.get(text.lower())
+
+
+def is_called_split(name: str) -> bool:
+    """Whether a column of this name usually says which split a row is of."""
+    return _key(name) in _NAMES or _key(name).endswith("split")
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.lower())
+
+
+def _read_cells(column: pa.ChunkedArray, read: Callable[[str], str | None]) -> NDArray[np.str_]:
+    """(n,) what each cell says: what `read` returns for its text, or that it is empty or unknown;
+    nothing, if the column has no such cells.
+    """
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+    elif not (is_text(kind) or pa.types.is_boolean(kind) or _is_whole(kind)):
+        return np.zeros(0, str)
+    encoded = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
+    texts = [text.strip() for text in encoded.dictionary.to_pylist()]
+    said = [_EMPTY if text.lower() in _BLANK else read(text) or _UNKNOWN for text in texts]
+    places = encoded.indices.fill_null(len(said)).to_numpy(zero_copy_only=False)
+    return np.array([*said, _EMPTY], str)[places]
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    # databases write whole numbers as decimals
+    return pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
+
+
+def _share(cells: NDArray[np.str_]) -> float:
+    """The share that is known, of the cells that are not empty."""
+    filled = cells[cells != _EMPTY]
+    return float((filled != _UNKNOWN).mean()) if filled.size else 0.0
+
+
+def _count(name: str, cells: NDArray[np.str_], column: pa.ChunkedArray | None = None) -> Splits:
+    counts = Counter(cells.tolist())
+    without = counts.pop(_EMPTY, 0) + counts.pop(_UNKNOWN, 0)
+    example = None
+    if without and column is not None:
+        example = column[int(np.isin(cells, (_EMPTY, _UNKNOWN)).argmax())].as_py()
+    return Splits(name, cells, counts, without, example or "")
+
 
 ALL = "all"
 

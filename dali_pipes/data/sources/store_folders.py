@@ -22,21 +22,21 @@ from dali_pipes.data.image_files.headers import (
     fetch_error,
     is_image,
 )
-from dali_pipes.data.labels.stored import no_labels
+from dali_pipes.data.labels.classes import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
-from dali_pipes.data.shards.listing import find_objects
+from dali_pipes.data.shards.listing import FileVersion, find_objects
 from dali_pipes.data.shards.remote import read_object
-from dali_pipes.data.shards.versions import FileVersion
 from dali_pipes.data.sources.layouts import refuse_other_objects
-from dali_pipes.data.sources.names.classes import (
+from dali_pipes.data.sources.names import (
     BESIDE,
+    HOUSEKEEPING_FOLDERS,
     NUMBERED,
     UNNAMED,
     choose_classes,
+    is_housekeeping,
     name_folders,
+    sort_names,
 )
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
-from dali_pipes.data.sources.names.listing import HOUSEKEEPING_FOLDERS, sort_names
 from dali_pipes.data.sources.rows.earlier import known_headers
 from dali_pipes.data.sources.rows.files import file_rows
 from dali_pipes.errors import ManifestError

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dali_pipes.data.sources.split_cells import is_called_split
+from dali_pipes.data.sources.split_column import is_called_split
 from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 

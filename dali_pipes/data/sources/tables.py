@@ -27,8 +27,7 @@ from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
 from dali_pipes.data.sources.hugging_face import embedded_files, label_names, scan_embedded
 from dali_pipes.data.sources.reading import finish, note_reading
-from dali_pipes.data.sources.rows.listed_files import find_spelling, read_listed
-from dali_pipes.data.sources.rows.mask_files import check_mask_files
+from dali_pipes.data.sources.rows.files import check_mask_files, find_spelling, read_listed
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.split_column import Chosen, check_split, choose_rows, make_images
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken

@@ -12,8 +12,8 @@ from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import IGNORED, SAMPLED_MASKS, MaskValues, check_masks
 from dali_pipes.data.objects import TARGET
-from dali_pipes.data.problems import is_of_object
-from dali_pipes.data.sources.rows.source_objects import refuse_without_objects
+from dali_pipes.data.omissions import is_of_object
+from dali_pipes.data.sources.rows.objects import refuse_without_objects
 from dali_pipes.data.upright import TURNED
 from dali_pipes.errors import ManifestError
 

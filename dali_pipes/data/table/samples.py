@@ -4,15 +4,21 @@
 texts or lists for an array of ids. The table may be in a mapped file: only what is taken is copied.
 So columns are read through NumPy views of Arrow's buffers (`_view`), whose offsets are checked as
 they are used.
+
+`take_objects` takes objects out of the columns in which a manifest has them. `Shards` numbers the
+files of a manifest: the window shuffle reads a few files at once by these numbers.
 """
 
+import os
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.own_columns import COLUMN, is_numeric
 from dali_pipes.data.table.saved import MappedFile
 from dali_pipes.data.table.schema import own_columns
@@ -318,3 +324,90 @@ def _view(chunk: pa.Array) -> Any:
     if pa.types.is_boolean(kind):
         return _Bits(chunk)
     return chunk.to_numpy() if pa.types.is_primitive(kind) else _Ragged(chunk)
+
+
+def take_objects(
+    samples: Samples, ids: NDArray[Any], names: list[str], classes: int, root: Path | str
+) -> Objects:
+    """The objects of these samples, in pixels as stored.
+
+    Args:
+        names: the names of an object's keypoints.
+        classes: how many there are.
+        root: the root of the data set, for errors.
+
+    Raises:
+        ManifestError: their columns do not belong together, or a label is no class.
+    """
+    # a box is 4 numbers
+    counts = samples[TARGET + "boxes"].lengths(ids) // 4
+
+    # every other column must have as many objects for each image as there are boxes
+    def values(name: str, width: int = 1) -> NDArray[Any] | None:
+        if TARGET + name not in samples.whole.column_names:
+            return None
+        if (samples[TARGET + name].lengths(ids) != width * counts).any():
+            raise ManifestError(
+                f"{root}: the manifest has objects of which {name} are too few or too "
+                "many; scan again"
+            )
+        return samples[TARGET + name].concatenate(ids)
+
+    boxes, labels, points = (
+        values("boxes", 4),
+        values("box_labels"),
+        values("keypoints", 3 * len(names)),
+    )
+
+    if boxes is None or labels is None:
+        raise ManifestError(f"{root}: the manifest has objects without labels; scan again")
+
+    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+        raise ManifestError(
+            f"{root}: the manifest has objects outside its {classes} classes; scan again"
+        )
+
+    keypoints = None if points is None else points.reshape(len(labels), len(names), 3)
+    return Objects(
+        counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints
+    )
+
+
+class Shards(NamedTuple):
+    """The files that samples are in, numbered in the order of their first samples.
+
+    Attributes:
+        numbers: (n,) the number of each sample's file.
+        names: (S,) paths of the files, relative to the root.
+        files: (S,) paths or URLs of the files, with the root.
+        bytes: (S,) int64 sizes; 0 for a file that is one image.
+        times: (S,) int64, the rest of their versions.
+    """
+
+    numbers: NDArray[np.int32]
+    names: list[str]
+    files: list[str]
+    bytes: NDArray[np.int64]
+    times: NDArray[np.int64]
+
+
+def number_shards(samples: Samples, root: Path | str) -> Shards:
+    """Numbers the files of all samples.
+
+    Args:
+        root: what the paths are relative to.
+    """
+    coded = samples.column("path").combine_chunks().dictionary_encode()
+    numbers = coded.indices.to_numpy()
+    names = [os.fsdecode(path) for path in coded.dictionary.to_pylist()]
+    files = [os.path.join(root, name) for name in names]
+
+    # the first sample of each file: numbers count up in the order of first use
+    firsts = np.searchsorted(np.maximum.accumulate(numbers), np.arange(len(files)))
+
+    return Shards(
+        numbers,
+        names,
+        files,
+        *(samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")),
+    )

@@ -14,7 +14,7 @@ import numpy as np
 from dali_pipes.checks import check_if_given, check_int, check_number
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
-from dali_pipes.data.table.shard_numbers import Shards
+from dali_pipes.data.table.samples import Shards
 from dali_pipes.errors import ChoiceError, OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.order import Order

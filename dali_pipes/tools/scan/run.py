@@ -20,8 +20,7 @@ from dali_pipes.data.images import open_images
 from dali_pipes.data.limits import check_max_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import NO_TARGETS, Targets
-from dali_pipes.data.omissions import merge, printable
-from dali_pipes.data.problems import is_without_label
+from dali_pipes.data.omissions import is_without_label, merge, printable
 from dali_pipes.data.sources.index import refuse_index_of
 from dali_pipes.data.sources.kinds import kind_of
 from dali_pipes.data.sources.scans import read_images

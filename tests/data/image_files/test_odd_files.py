@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.data.sources.names.classes import LOOPS
+from dali_pipes.data.sources.names import LOOPS
 from dali_pipes.data.table.saved import is_manifest
 
 

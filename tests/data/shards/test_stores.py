@@ -17,7 +17,7 @@ from web_server import web_server
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Manifest, ManifestError
-from dali_pipes.data.shards import copies, listing, remote, store_requests, traffic, versions
+from dali_pipes.data.shards import copies, listing, remote, store_requests, traffic
 
 aiohttp = later("aiohttp")
 
@@ -342,7 +342,7 @@ def test_a_server_without_ranges_sends_a_shard_once(store, monkeypatch):
     monkeypatch.setattr(remote, "_CHUNK", 4096)
     with web_server(store.parent, ranges=False) as (address, asked):
         url = f"{address}/{store.name}/shard-000000.tar"
-        version = versions.version_of(url)
+        version = listing.version_of(url)
         asked.clear()
         content = io.BytesIO()
         remote.download(url, version, content.write)

@@ -10,7 +10,7 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 
 import dali_pipes as dp
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping
+from dali_pipes.data.sources.names import is_housekeeping
 
 HOUSEKEEPING = [
     ".ipynb_checkpoints",

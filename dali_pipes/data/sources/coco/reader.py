@@ -1,9 +1,9 @@
 """`read_coco`: the images of a JSON file of COCO's form, `Manifest.from_coco`.
 https://cocodataset.org/#format-data
 
-    file.json ─▶ content.py: entries with ids ─▶ headers of the images ─▶ sizes compared
-                                                                              │
-    rows of a manifest ◀─ check_objects ◀─ objects.py, outlines.py: annotations as objects
+    file.json ─▶ annotations.py: entries with ids ─▶ headers of the images ─▶ sizes compared
+                                                                                  │
+    rows of a manifest ◀─ check_objects ◀─ annotations.py: annotations as objects ┘
 
 By default a bad annotation is listed and does not cost its image; a bad area, outline or keypoint
 does not cost its object.
@@ -24,25 +24,37 @@ from dali_pipes.data.doubts import doubt
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.keypoints import Keypoints, check_flip_pairs
-from dali_pipes.data.labels.stored import distinct_labels, no_labels
+from dali_pipes.data.labels.classes import distinct_labels, no_labels
 from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.objects import BAD_OBJECTS, BOX_LABELS, TARGET, Targets
+from dali_pipes.data.objects import (
+    BAD_OBJECTS,
+    BOX_LABELS,
+    TARGET,
+    Keypoints,
+    Targets,
+    check_flip_pairs,
+)
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
 from dali_pipes.data.sets.joining import concat
-from dali_pipes.data.sources.coco.content import CocoContent, Entry, read_content
-from dali_pipes.data.sources.coco.numbers import LARGEST_INT, to_number, to_numbers
-from dali_pipes.data.sources.coco.objects import build_objects
-from dali_pipes.data.sources.coco.outlines import doubt_outlines
-from dali_pipes.data.sources.reading import finish
-from dali_pipes.data.sources.rows.checked_objects import check_objects
-from dali_pipes.data.sources.rows.files import file_rows, unused_rows
-from dali_pipes.data.sources.rows.listed_files import (
-    MISSING_FILE_PROBLEMS,
-    read_named,
+from dali_pipes.data.sources.coco.annotations import (
+    LARGEST_INT,
+    CocoContent,
+    Entry,
+    build_objects,
+    doubt_outlines,
+    read_content,
+    to_number,
+    to_numbers,
 )
-from dali_pipes.data.sources.rows.source_objects import refuse_without_objects
+from dali_pipes.data.sources.reading import finish
+from dali_pipes.data.sources.rows.files import (
+    MISSING_FILE_PROBLEMS,
+    file_rows,
+    read_named,
+    unused_rows,
+)
+from dali_pipes.data.sources.rows.objects import check_objects, refuse_without_objects
 from dali_pipes.data.upright import ANNOTATED, TURNED, upright_size
 from dali_pipes.errors import ConfigError, ManifestError
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from dali_pipes import ConfigError, Manifest, ManifestError, OmissionError
 from dali_pipes.data.outlines import rasterize
-from dali_pipes.data.sources.coco import objects, outlines
+from dali_pipes.data.sources.coco import annotations
 
 CATEGORIES = [
     {"id": 7, "name": "dog"},
@@ -396,9 +396,9 @@ def test_what_is_written_as_coco_does_is_looked_at_once_and_becomes_the_same(fol
     )
     file = written(folder, [plain, one(3), one(4, image_id=8, segmentation=[])])
     with monkeypatch.context() as patch:
-        for module, name in ((objects, "_clean_entry"), (outlines, "_read_outline")):
+        for name in ("_clean_entry", "_read_outline"):
             patch.setattr(
-                module,
+                annotations,
                 name,
                 lambda *_, name=name: pytest.fail(f"{name} of an object that is as it should be"),
             )
@@ -406,9 +406,9 @@ def test_what_is_written_as_coco_does_is_looked_at_once_and_becomes_the_same(fol
     mixed = written(folder, [plain, *OTHERWISE, one(3), one(4, image_id=8, segmentation=[])])
     among_others = Manifest.from_coco(mixed, progress=False).table
 
-    monkeypatch.setattr(objects, "_is_plain", lambda *_: False)
+    monkeypatch.setattr(annotations, "_is_plain_entry", lambda *_: False)
     monkeypatch.setattr(
-        outlines, "are_polygons", lambda outlines, *_: np.zeros(len(outlines), bool)
+        annotations, "are_polygons", lambda outlines, *_: np.zeros(len(outlines), bool)
     )
     assert Manifest.from_coco(mixed, progress=False).table.equals(among_others)
     assert Manifest.from_coco(

@@ -17,8 +17,7 @@ from s3_server import s3_server
 
 from dali_pipes import Manifest, ManifestError
 from dali_pipes.cli.hydra import spell_word
-from dali_pipes.data.sources.names.patterns import Pattern, expand_braces, is_pattern
-from dali_pipes.data.sources.names.splits import split_of
+from dali_pipes.data.sources.names import Pattern, expand_braces, is_pattern, split_of
 from dali_pipes.data.sources.shards import list_shards
 from dali_pipes.tools.scan import run
 from dali_pipes.tools.scan.run import index

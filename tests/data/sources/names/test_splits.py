@@ -3,8 +3,12 @@
 import pytest
 
 from dali_pipes import ManifestError
-from dali_pipes.data.sources.names.housekeeping import is_housekeeping, is_housekeeping_member
-from dali_pipes.data.sources.names.splits import refuse_several_splits, split_of
+from dali_pipes.data.sources.names import (
+    is_housekeeping,
+    is_housekeeping_member,
+    refuse_several_splits,
+    split_of,
+)
 
 
 @pytest.mark.parametrize(

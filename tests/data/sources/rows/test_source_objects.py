@@ -12,7 +12,7 @@ from PIL import Image
 
 from dali_pipes import ConfigError, Manifest, ManifestError, Targets
 from dali_pipes.data.objects import BOX_FORMATS
-from dali_pipes.data.sources.rows.checked_objects import as_corners
+from dali_pipes.data.sources.rows.objects import as_corners
 
 ops, torch = later("torchvision.ops"), later("torch")
 HERE = {"boxes": "b", "box_labels": "l"}

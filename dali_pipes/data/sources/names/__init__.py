@@ -1,1 +1,0 @@
-"""What names of files and folders mean: images, housekeeping, splits, classes, patterns."""
