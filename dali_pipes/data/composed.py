@@ -19,7 +19,9 @@ def composed(name: str) -> str:
 
 def composed_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column with composed characters, if it is one of texts."""
-    return pc.utf8_normalize(column, form="NFC") if is_text(column.type) else column
+    if not is_text(column.type) or pc.all(pc.string_is_ascii(column)).as_py():
+        return column
+    return pc.utf8_normalize(column, form="NFC")
 
 
 def decomposed(name: str) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.composed import composed, composed_column
 from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.samples import Samples
@@ -52,6 +53,7 @@ class Rows:
 
     def __init__(self, samples: Samples, classes: list[str]):
         self._samples, self._classes = samples, classes
+        self._composed: dict[str, pa.ChunkedArray] = {}
         self._columns = {
             name.removeprefix(COLUMN): name for name in (*_OF_AN_IMAGE, *own_columns(samples.whole))
         }
@@ -60,7 +62,9 @@ class Rows:
         """The column of this name; the table's own comes before that of an image."""
         if name not in self._columns:
             raise self._missing(name, self._columns)
-        return composed_column(self._samples.column(self._columns[name]))
+        if name not in self._composed:
+            self._composed[name] = composed_column(self._samples.column(self._columns[name]))
+        return self._composed[name]
 
     def _missing(self, name: str, columns: Collection[str]) -> ConfigError:
         near = get_close_matches(name, columns, 1)
@@ -179,7 +183,7 @@ class Rows:
 
     def _call(self, name: ast.Name, function: str, value: Any) -> pa.Array:
         column = self._find_column(name)
-        if isinstance(value, str):
+        if isinstance(value, str) and is_text(column.type):
             value = composed(value)
         try:
             # a comparison with None is null, and None equals no value

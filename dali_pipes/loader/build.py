@@ -34,11 +34,12 @@ from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.loader.train_and_val import check_fit
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips
-from dali_pipes.plan.geometry import resize_sizes
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, choose_sampling
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, Transform
 from dali_pipes.plan.transforms.base import find_small, views_of
+from dali_pipes.plan.whole import smallest_sizes
+from dali_pipes.plan.whole.steps import WholeResize
 from dali_pipes.system import memory
 from dali_pipes.system.modes import in_own_modes
 
@@ -186,8 +187,9 @@ def _warn_of_small(manifest: Manifest, view: Transform) -> None:
         return
     if isinstance(view.resize, int) and max(view.shape) <= view.resize:
         return  # none of their sides is shorter
-    resized = partial(resize_sizes, resize=view.resize)
-    count, first = find_small(view, manifest, view.shape, resized)
+    resized = [] if view.resize is None else [WholeResize(size=view.resize)]
+    steps = [*(view.before if isinstance(view, CenterCropTransform) else ()), *resized]
+    count, first = find_small(view, manifest, view.shape, partial(smallest_sizes, steps))
     if count and not int(os.environ.get("LOCAL_RANK", 0)):
         height, width = view.shape
         log.warning(

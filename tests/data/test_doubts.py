@@ -313,8 +313,12 @@ def test_joined_sets_have_the_doubts_of_each(tmp_path):
     assert [*doubts(dp.Manifest.concat(names))] == [
         "class names that differ in case, blanks or signs alone"
     ]
-    (what,) = doubts(dp.Manifest.concat([names[0], zeros]))
+    joined = dp.Manifest.concat([names[0], zeros])
+    (what,) = doubts(joined)
     assert what.startswith("sets with class numbers beside others with class names")
+    assert doubts(joined.with_classes(joined.classes)) == {}
+    assert doubts(dp.Manifest.concat([names[0], zeros], classes="apart")) == {}
+    assert doubts(dp.Manifest.concat(names, classes="apart")) == {}
 
 
 def test_a_file_of_before_is_looked_at_when_it_is_opened(tmp_path):
@@ -356,6 +360,7 @@ def test_a_part_whose_classes_are_named_is_not_refused(tmp_path):
         (["1", "2", "3"], [0, 1, 0]),
         (["03", "02", "01"], [2, 1, 2]),
         (["10", "20", "30"], [1, 2, 1]),  # the numbers are places
+        (["0002", "0007", "0010"], [1, 2, 1]),  # as not all have a name by value
         (["a", "b", "c"], [1, 2, 1]),
     ],
 )

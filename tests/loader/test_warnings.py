@@ -55,6 +55,7 @@ def test_images_that_get_black_around_them(transform, small, images, caplog):
         dp.EvalTransform(size=(64, 64), resize=(64, 64)),
         dp.EvalTransform(size=64, resize=None, pad_if_needed=True),
         dp.CenterCropTransform(size=24, resize=24),
+        dp.CenterCropTransform(size=64, resize=None, before=[{"name": "Resize", "size": 64}]),
     ],
 )
 def test_what_is_large_enough_or_meant_is_silent(transform, images, caplog):

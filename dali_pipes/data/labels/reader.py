@@ -76,6 +76,8 @@ def read_labels(
     if options.label_separator is not None and not is_list(values.type):
         values = _split(file, values, options)
     problems = _missing_labels(values, options.task)
+    if problems:
+        _refuse_signs(file, values, options.task)
     if len(problems) == len(values):
         first = f" (row 1: {problems[0]})" if problems.get(0, NO_LABEL) != NO_LABEL else ""
         raise ManifestError(f"{file}: no row has a label{first}; fill the column of labels")
@@ -84,7 +86,6 @@ def read_labels(
     rows = np.arange(len(values))
     if problems:
         rows = np.delete(rows, list(problems))
-        _refuse_signs(file, values, options.task)
     known = LabelCells(file, values.take(pa.array(rows)) if problems else values, rows)
     notes: list[Omission] = []
     if is_list(values.type):

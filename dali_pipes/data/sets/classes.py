@@ -117,7 +117,8 @@ def match_classes(
     are_numbers = names == number_names(len(names))
     if are_numbers and all(map(str.isdecimal, new_names)):  # "01" is 1
         values = [str(int(name)) for name in new_names]
-        if set(names) & set(values) and len(set(values)) == len(values):
+        has_all = {names[number] for number in used.tolist()} <= set(values)
+        if has_all and len(set(values)) == len(values):
             new_names = values
     some = set(names) & set(new_names)
     if are_numbers and len(some) < len(names) and not (some and all(map(str.isdecimal, new_names))):

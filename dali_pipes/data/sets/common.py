@@ -19,13 +19,14 @@ def find_common(train: ImageTable, val: ImageTable) -> Omission | None:
     """The images of validation that are also trained on: the same file, the same member of a shard,
     or the same bytes where those of both were read (verify="full"); None: there are none.
     """
-    roots = [_real_root(images) for images in (train, val)]
     is_common = np.zeros(len(val), bool)
-    nearest = min(roots, key=len)
     turns = any(map(_has_turns, (train, val)))
-    if turns or all(root.startswith(nearest) for root in roots):
-        nearest = "" if turns else nearest
-        is_common |= _are_in(_places(val, roots[1], nearest), _places(train, roots[0], nearest))
+    # as they are written, and without links to folders
+    for roots in dict.fromkeys(zip(_roots(train), _roots(val), strict=True)):
+        nearest = min(roots, key=len)
+        if turns or all(root.startswith(nearest) for root in roots):
+            nearest = "" if turns else nearest
+            is_common |= _are_in(_places(val, roots[1], nearest), _places(train, roots[0], nearest))
     if not any(images.samples["content"].all_empty for images in (train, val)):
         contents, others = (images.samples.column("content") for images in (val, train))
         is_common |= _are_in(contents, others) & (pc.binary_length(contents).to_numpy() > 0)
@@ -47,14 +48,17 @@ def _are_in(values: pa.ChunkedArray, others: pa.ChunkedArray) -> NDArray[np.bool
     return pc.is_in(values, value_set=both).to_numpy()
 
 
-def _real_root(images: ImageTable) -> str:
-    """The root without links to folders, so that a folder has one path."""
+def _roots(images: ImageTable) -> list[str]:
+    """The root as it is written, and without links to folders."""
     root = os.fspath(images.root)
-    return os.path.join(root if "://" in root else os.path.realpath(root), "")
+    real = root if "://" in root else os.path.realpath(root)
+    return [os.path.join(each, "") for each in (root, real)]
 
 
 def _has_turns(images: ImageTable) -> bool:
     """Whether a path leads out of a folder again, as ../images/a.jpg does."""
+    if images.facts.folders or not images.whole_files:
+        return False  # names below a folder do not, and there may be many
     return bool(pc.any(pc.match_substring(images.samples.column("path"), b"../")).as_py())
 
 

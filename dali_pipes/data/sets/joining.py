@@ -5,6 +5,7 @@ which is refused where it means different things. `read_shares` reads the shares
 import math
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from dali_pipes.checks import check_number
 from dali_pipes.data.composed import composed
 from dali_pipes.data.doubts import (
+    UNNAMED_SETS,
     doubt,
     find_alike_names,
     find_doubts_of_names,
@@ -30,6 +32,7 @@ from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import Omission, merge
 from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
+from dali_pipes.data.sets.same_images import number_contents
 from dali_pipes.data.table.changes import concat_tables, rebase_paths, renumber_classes
 from dali_pipes.data.table.samples import Samples
 from dali_pipes.data.table.schema import replace_column
@@ -69,18 +72,28 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
     doubts = [
         each for each in facts.doubts or () if not is_of_repeated(each) and not is_of_names(each)
     ]
-    doubts += find_repeated(joined)
-    is_unnamed = any(map(is_of_names, facts.doubts or ()))  # nobody has named the numbers
-    doubts += find_doubts_of_names(joined) if is_unnamed else find_alike_names(joined)
-    with_classes = [each for each in sets if each.classes]
-    unnamed = [each for each in with_classes if each.classes == number_names(len(each.classes))]
-    if 0 < len(unnamed) < len(with_classes):
-        what = (
-            "sets with class numbers beside others with class names, which become classes of "
-            "their own; name the numbers (with_classes)"
-        )
+    if _may_repeat(joined, sets):
+        doubts += find_repeated(joined)
+    if any(map(is_of_names, facts.doubts or ())):  # nobody has named the numbers
+        doubts += find_doubts_of_names(joined)
+    elif not apart:
+        doubts += find_alike_names(joined)
+    named = [each for each in sets if each.classes]
+    unnamed = [each for each in named if each.classes == number_names(len(each.classes))]
+    if 0 < len(unnamed) < len(named) and not apart:
+        what = f"{UNNAMED_SETS}, which become classes of their own; name the numbers (with_classes)"
         doubts.append(doubt(what, [os.fspath(each.root) for each in unnamed], len(unnamed)))
     return joined.with_facts(doubts=doubts)
+
+
+def _may_repeat(joined: ImageTable, sets: Sequence[ImageTable]) -> bool:
+    """Whether an image may be in two of the sets. Folders beside each other have different ones,
+    and there may be many.
+    """
+    if number_contents(joined) is not None or not all(each.facts.folders for each in sets):
+        return True
+    roots = sorted(os.path.join(os.fspath(each.root), "") for each in sets)
+    return any(second.startswith(first) for first, second in pairwise(roots))
 
 
 def _with_own_ids(sets: Sequence[ImageTable]) -> Sequence[ImageTable]:

@@ -166,7 +166,8 @@ def scan_embedded(
         for name in named
         if name in table.column_names and name not in taken and not is_list(table[name].type)
     ]
-    if column == "label" not in table.column_names and whole:
+    needed = check.with_labels and not targets.boxes
+    if needed and column == "label" not in table.column_names and whole:
         column = choose_label(file, whole, "label_column")
         table = table.rename_columns(
             ["label" if name == column else name for name in table.column_names]

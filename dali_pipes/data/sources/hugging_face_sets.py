@@ -92,7 +92,8 @@ def read_set(
     if targets.mask:
         raise ConfigError("from_hf reads no masks; leave out targets.mask")
     if label is None:
-        label = _label_column(dataset.features) if with_labels else "label"
+        needed = with_labels and not targets.boxes
+        label = _label_column(dataset.features) if needed else "label"
     if with_labels and not targets.named:
         _refuse_missing(dataset, label, "label")
 

@@ -106,7 +106,7 @@ def read_masks(
     pairs = pairs.with_facts(masks_upright=annotated == "upright")
     pairs = doubt_turned_images(pairs, annotated)
 
-    return finish(pairs, None, strict)
+    return finish(pairs, None, strict, are_named=bool(names))
 
 
 def scan_pairs(

@@ -64,6 +64,7 @@ _OTHERWISE = {
 }
 # cells that name no split: empty ones, and others
 _EMPTY, _UNKNOWN = "", "?"
+_LOOKED = 100  # cells of a column that is not called so
 _BLANK = ("", "nan", "none", "null", "na", "n/a", "<na>")
 
 
@@ -77,6 +78,7 @@ class Splits(NamedTuple):
         without: how many rows have none.
         example: the cell of the first of these.
         mistake: why the rows cannot be told apart; "": they can.
+        is_sure: whether nothing else can be meant.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Splits(NamedTuple):
     without: int
     example: str = ""
     mistake: str = ""
+    is_sure: bool = True
 
     def describe(self) -> str:
         told = [f"{count:,} rows of {word}" for word, count in self.counts.most_common()]
@@ -114,9 +117,13 @@ def find_words(columns: Mapping[str, pa.ChunkedArray]) -> Splits | None:
         if not is_text(column.type):
             continue
         is_called_so = is_called_split(name)
+        if not is_called_so and not _are_words_of_splits(column):
+            continue
         cells = _read_cells(column, split_of if is_called_so else word_of_split)
         splits = _count(f"column {name}", cells, column)
-        share, least = (0.5, 1) if is_called_so else (1, 2)
+        # a column called dataset may name data sets, of which one is lvis_train
+        least = 1 if _key(name).endswith("split") else 2
+        share = 0.5 if is_called_so else 1
         if _share(cells) >= share and len(splits.counts) >= least:
             found.append(splits)
     return max(found, key=lambda each: len(each.counts), default=None)
@@ -146,7 +153,9 @@ def find_flags(columns: Mapping[str, pa.ChunkedArray]) -> Splits | None:
     cells[np.sum([signs == _SET for signs in flags.values()], axis=0) > 1] = _UNKNOWN
 
     called = " and ".join(flags)
-    found = _count(f"column {called}", cells)
+    # one column called train may be a class, which some images have
+    is_sure = len(flags) > 1 or _key(called).startswith("is")
+    found = _count(f"column {called}", cells)._replace(is_sure=is_sure)
     empty = np.any([np.isin(signs, (_EMPTY, _UNKNOWN)) for signs in flags.values()], axis=0).sum()
     if empty:
         return found._replace(mistake=f"{empty:,} rows have no {called}, or another sign than 0, 1")
@@ -230,6 +239,14 @@ def _read_cells(column: pa.ChunkedArray, read: Callable[[str], str | None]) -> N
     return np.array([*said, _EMPTY], str)[places]
 
 
+def _are_words_of_splits(column: pa.ChunkedArray) -> bool:
+    """Whether the first cells are: of captions it takes long to look at all."""
+    first = column.slice(0, _LOOKED).to_pylist()
+    return all(
+        word_of_split(text.strip()) or text.strip().lower() in _BLANK for text in first if text
+    )
+
+
 def _is_whole(kind: pa.DataType) -> bool:
     # databases write whole numbers as decimals
     return pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
@@ -306,11 +323,13 @@ def choose_rows(
     columns = {name: name_classes(table[name], (classes or {}).get(name)) for name in names}
     either = filter(None, (find_words(columns), find_flags(columns)))
     found = max(either, key=lambda each: len(each.counts), default=None)
-    if found is not None:
+    if found is not None and (found.is_sure or split is not None):
         return _choose(place, found, split)
+    if found is not None and len(found.counts) < 2:
+        return Chosen(None, [])
 
-    numbers = find_numbers(columns)
-    found = None if numbers else find_folders(paths)
+    numbers = "" if found else find_numbers(columns)
+    found = found or (None if numbers else find_folders(paths))
     if split is not None and found is not None:
         return _choose(place, found, split)
     if split is not None:

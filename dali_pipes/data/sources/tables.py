@@ -27,7 +27,7 @@ from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
 from dali_pipes.data.sources.hugging_face import embedded_files, label_names, scan_embedded
 from dali_pipes.data.sources.reading import finish, note_reading
-from dali_pipes.data.sources.rows.files import check_mask_files, find_spelling, read_listed
+from dali_pipes.data.sources.rows.files import check_listed_masks, read_listed
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.split_column import Chosen, check_split, choose_rows, make_images
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
@@ -166,25 +166,16 @@ def scan_table(
     if _has_label_texts(file, table, options, check):
         table = _read_label_texts(file, table, options, chosen.rows)
     labels = read_row_labels(file, table, options, check)
-    named = {MASK: targets.mask} if targets.mask else {}
-    beside = {
-        name: [find_spelling(folder, os.fsencode(path or "")) for path in table[column].to_pylist()]
-        for name, column in named.items()
-    }
-
-    if b"/" in {path[:1] for paths in (cells, *beside.values()) for path in paths}:
-        # a manifest has relative paths only, here from / on
-        start = os.fsencode(folder)
-        beside = {
-            name: [path and os.path.join(start, path).lstrip(b"/") for path in paths]
-            for name, paths in beside.items()
-        }
-        root = Path("/")
+    masks = table[targets.mask].to_pylist() if targets.mask else []
+    mask_cells = [os.fsencode(path or "") for path in masks]
+    if b"/" in {path[:1] for path in (*cells, *mask_cells)}:
+        root = Path("/")  # a manifest has relative paths only
 
     paths, headers = read_listed(file, folder, root, cells, check)
+    columns = {}
     if targets.mask:
-        headers = check_mask_files(root, beside[MASK], headers, check)
-    columns = {name: pa.array(files, TYPES["mask"]) for name, files in beside.items()}
+        masks, headers = check_listed_masks(folder, root, mask_cells, headers, check)
+        columns[MASK] = pa.array(masks, TYPES["mask"])
     classes, rows, notes = build_rows(
         file, table, paths, headers, columns, options, labels, targets
     )

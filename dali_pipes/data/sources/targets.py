@@ -151,7 +151,8 @@ def _refuse_useless_masks(
             f"looked at; {advice}"
         )
 
-    if len(classes) in (1, 2) and seen == {0, IGNORED} and not _is_stated(IGNORED, values):
+    are_alone = values.named and len(classes) in (1, 2) and seen == {0, IGNORED}
+    if are_alone and not _is_stated(IGNORED, values):
         advice = _LEVELS
         if len(classes) == 1:
             advice = (

@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 )
 # the version of the rules that say what is an image, what is a class, how an image is turned and
 # how a JPEG is described
-RULES = 4
+RULES = 5
 # columns that a table may lack, with the value for an image in its own file
 _WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "jpeg": "", "content": b""}
 

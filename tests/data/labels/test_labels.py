@@ -119,6 +119,7 @@ def test_one_class_stays_one_class(listed):
         ([-1, -1], "no row has a label"),
         ([-1, 1, -1], "all labels are -1 and 1, and -1 is no class"),
         ([[1, -1, 1], [-1, -1, 1], [1, 1, 1]], "all labels are -1 and 1, and -1 is no class"),
+        ([[1, -1, 1], [-1, -1, 1]], "all labels are -1 and 1, and -1 is no class"),
         ([[-2]], "labels run from -2 to -2"),
         (pa.array([1, 2**64 - 1], pa.uint64()), "labels run from 1 to 18446744073709551615"),
         ([{"a": 1}], "make no sense"),

@@ -99,6 +99,14 @@ def test_a_root_that_is_a_link(folder):
     assert common(opened(folder / "all"), opened(folder / "val"))[0] == 8
 
 
+def test_a_folder_behind_a_link_and_absolute_paths(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    rows = [f"{tmp_path}/link/all/a/{number}.png,a\n" for number in range(2)]
+    (folder / "absolute.csv").write_text("path,label\n" + "".join(rows))
+    val = opened(folder / "absolute.csv")
+    assert common(opened(tmp_path / "link/all"), val)[0] == 2
+
+
 def test_a_path_that_leads_back_is_the_same_file(folder):
     rows = "path,label\nall/a/0.png,a\nall/b/../a/0.png,b\nall/b/1.png,b\n"
     (folder / "t.csv").write_text(rows)

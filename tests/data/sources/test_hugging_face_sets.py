@@ -291,6 +291,7 @@ def test_of_several_columns_of_classes_one_has_to_be_named(embeds, tmp_path):
         read, option = partial(dp.Manifest.from_hf, hf.load_from_disk(str(tmp_path / "s"))), "label"
     with pytest.raises(dp.ManifestError, match=rf"classes, fine, coarse; name one: {option}="):
         read(split="train", progress=False)
+    assert len(read(split="train", with_labels=False, progress=False)) == 2
     manifest = read(split="train", progress=False, **{option: "coarse"})
     assert manifest.classes == ["x", "y"] and manifest.labels.tolist() == [0, 1]
 

@@ -428,6 +428,15 @@ def test_the_masks_of_a_table_are_found_however_they_are_written(written, is_abs
     assert np.asarray(Image.open(str(made.mask_extent(3)))).tolist() == [[0] * 8, [1] * 8]
 
 
+def test_a_cell_that_no_file_can_be_called_is_a_problem_of_its_row(tmp_path):
+    valued(tmp_path, [0, 1])
+    masks = ["1 2 " * 200, *[f"masks/{each}.png" for each in range(1, 6)]]
+    rows = [f"images/{each}.jpg,{mask}\n" for each, mask in enumerate(masks)]
+    (tmp_path / "t.csv").write_text("path,mask\n" + "".join(rows))
+    made = Manifest.from_table(tmp_path / "t.csv", targets=Targets(mask="mask"), progress=False)
+    assert len(made) == 5 and "name too long" in made.problems[0][1]
+
+
 def test_classes_that_are_renumbered_are_so_in_masks(tmp_path):
     folders = valued(tmp_path, [0, 1, 2, 255])
     manifest = Manifest.from_masks(*folders, classes=["a", "b", "c"], progress=False)

@@ -383,9 +383,6 @@ def test_a_job_without_rows_of_validation_measures_on_those_of_test(tmp_path):
         ("is_training_image", {"train"}, "train", "test", [0, 2, 4]),
         ("Is_Test", {"test"}, "train", "test", [0, 1, 2, 4, 5]),
         ("isTrain", {"train"}, "train", "test", [0, 2, 4]),
-        ("train", {"train"}, "train", "test", [0, 2, 4]),
-        ("valid", {"val"}, "train", "val", [0, 2, 3, 4]),
-        ("Test", {"test"}, "train", "test", [0, 1, 2, 4, 5]),
     ],
 )
 @pytest.mark.parametrize(
@@ -399,6 +396,29 @@ def test_a_column_of_flags(kind, name, flagged, train, others, rest, signs, tmp_
     assert numbers(read(split=train)) == rest
     assert numbers(read(split=others)) == [n for n in range(6) if n not in rest]
     assert numbers(read(split="all")) == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("name", "flagged", "train", "others", "rest"),
+    [
+        ("train", {"train"}, "train", "test", [0, 2, 4]),
+        ("valid", {"val"}, "train", "val", [0, 2, 3, 4]),
+        ("Test", {"test"}, "train", "test", [0, 1, 2, 4, 5]),
+    ],
+)
+def test_a_column_that_may_be_a_class_is_in_doubt(name, flagged, train, others, rest, tmp_path):
+    """Images of cars and trains have columns of these names."""
+    read = of_flags(tmp_path, car=[0, 1] * 3, **{name: [int(s in flagged) for s in SPLITS]})
+    (doubt,) = [each for each in read().omissions if each.unit == "doubt"]
+    assert f"of several splits by column {name}" in doubt.kind and len(read()) == 6
+    assert numbers(read(split=train)) == rest
+    assert numbers(read(split=others)) == [n for n in range(6) if n not in rest]
+    assert numbers(read(split="all", strict=True)) == list(range(6))
+
+
+@pytest.mark.parametrize("column", [["lvis_train"] * 4 + ["openimages"] * 2, ["train"] * 6])
+def test_names_of_data_sets_are_no_splits(column, tmp_path):
+    assert len(of_flags(tmp_path, dataset=column)(strict=True)) == 6
 
 
 def of_flags(folder, **flags):
@@ -436,7 +456,7 @@ def test_flags_that_say_two_splits_or_none_are_refused(flags, tmp_path):
     assert len(read(split="all")) == 6
 
 
-@pytest.mark.parametrize("name", ["is_train", "train"])
+@pytest.mark.parametrize("name", ["is_train"])
 @pytest.mark.parametrize("signs", [("1", ""), ("True", "nan"), ("1.0", ""), ("yes", "")])
 def test_rows_without_a_flag_are_refused(name, signs, tmp_path):
     read = of_flags(tmp_path, **{name: signs * 3})

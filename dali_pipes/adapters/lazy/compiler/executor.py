@@ -373,8 +373,13 @@ def _is_of_a_signal(error: Exception) -> bool:
     """Whether PyTorch's handler of SIGCHLD raised it, which tells that a worker of any DataLoader
     is lost, wherever this thread is by then: that is no failure of a backend.
     """
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code.co_filename == signal_handling.__file__ for frame, _ in frames)
+    chain: BaseException | None = error
+    while chain is not None:
+        for frame, _ in traceback.walk_tb(chain.__traceback__):
+            if frame.f_code.co_filename == signal_handling.__file__:
+                return True
+        chain = chain.__cause__ or chain.__context__
+    return False
 
 
 def _make(recipe: Recipe) -> Any:

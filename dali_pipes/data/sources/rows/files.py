@@ -268,12 +268,6 @@ def other_spellings(cell: bytes) -> list[bytes]:
     return [each for each in dict.fromkeys(tries) if each != cell]
 
 
-def find_spelling(folder: Path, cell: bytes) -> bytes:
-    """The spelling of a path that leads to a file; the path itself, if none does."""
-    tries = [cell, *other_spellings(cell)] if cell else []
-    return next((each for each in tries if Path(folder, os.fsdecode(each)).exists()), cell)
-
-
 def _without_dots(path: bytes) -> bytes:
     """The path without parts that lead nowhere, so that a file has one path: a/./b and a//b."""
     if b"//" not in path and not path.startswith(b"./") and b"/./" not in path:
@@ -302,6 +296,36 @@ def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
 
     where = f"the first is {first!r}, looked for in {folder}"
     return ManifestError(f"{file}: {rows} {has}; {where}; ", *instead)
+
+
+def check_listed_masks(
+    folder: Path, root: Path, cells: Sequence[bytes], headers: list[Header], check: ScanOptions
+) -> tuple[list[bytes], list[Header]]:
+    """Returns the path of each mask that a table names, relative to the root, and the headers, with
+    what is wrong with a mask as the problem of its image.
+
+    A mask that is not there is tried in `other_spellings`. The arguments are those of
+    `read_listed`.
+    """
+    masks = [_relative_to_root(cell, folder, root) for cell in cells]
+    checked = check_mask_files(root, masks, headers, check)
+    lost = [
+        row
+        for row, (header, found) in enumerate(zip(headers, checked, strict=True))
+        if not header.problem and found.problem and _is_lost(found.problem)
+    ]
+    for row in lost:
+        for spelling in other_spellings(cells[row]):
+            mask = _relative_to_root(spelling, folder, root)
+            (found,) = check_mask_files(root, [mask], [headers[row]], check)
+            if not (found.problem and _is_lost(found.problem)):
+                masks[row], checked[row] = mask, found
+                break
+    return masks, checked
+
+
+def _is_lost(problem: str) -> bool:
+    return any(problem.endswith(why) for why in MISSING_FILE_PROBLEMS)
 
 
 def check_mask_files(

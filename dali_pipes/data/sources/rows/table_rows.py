@@ -43,7 +43,6 @@ _SIDES = {
     ("x1", "y1", "x2", "y2"): "xyxy",
     ("left", "top", "right", "bottom"): "xyxy",
     ("x", "y", "w", "h"): "xywh",
-    ("x", "y", "width", "height"): "xywh",
     ("x1", "y1", "width", "height"): "xywh",
 }
 _PREFIX = "bbox"
@@ -123,6 +122,10 @@ def _find_quadruple(left: list[pa.Field]) -> tuple[list[str], str] | None:
         for field in left
         if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
     }
+    prefixed = {_plain(field.name): field.name for field in left}
+    of_box = [f"{_PREFIX}{name}" for name in ("x", "y", "width", "height")]
+    if all(name in prefixed for name in of_box):  # without the prefix they may be the image's
+        return [prefixed[name] for name in of_box], "xywh"
     for names, written in _SIDES.items():
         if all(name in numbers for name in names):
             return [numbers[name] for name in names], written
