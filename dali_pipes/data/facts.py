@@ -52,7 +52,6 @@ class ManifestFacts:
         mask_values: the meaning of the values in masks.
         masks_upright: whether masks are of the upright pictures.
         boxes_upright: whether boxes and keypoints were given for upright pictures.
-        names_box_format: whether somebody said how boxes are written.
         category_ids: the id of each class in its COCO file, or None for a class that is not in it;
             None: not known.
         turned_by_source: whether the source's own library turns images by their EXIF tag.
@@ -73,7 +72,6 @@ class ManifestFacts:
     mask_values: MaskValues = _AS_STORED
     masks_upright: bool = False
     boxes_upright: bool = False
-    names_box_format: bool = False
     category_ids: list[Any] | None = None
     turned_by_source: bool = False
     has_wide: bool = False
@@ -105,7 +103,6 @@ class ManifestFacts:
             mask_values=MaskValues.read(known.get("mask_values")),
             masks_upright=bool(known.get("masks_upright")),
             boxes_upright=bool(known.get("boxes_upright")),
-            names_box_format=bool(known.get("names_box_format")),
             category_ids=known.get("category_ids"),
             turned_by_source=bool(known.get("turned_by_source")),
             has_wide=bool(known.get("has_wide")),
@@ -129,7 +126,6 @@ class ManifestFacts:
             "mask_values": self.mask_values.stored() if any(self.mask_values) else None,
             "masks_upright": self.masks_upright,
             "boxes_upright": self.boxes_upright,
-            "names_box_format": self.names_box_format,
             "category_ids": self.category_ids,
             "turned_by_source": self.turned_by_source,
             "has_wide": self.has_wide,

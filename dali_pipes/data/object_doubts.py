@@ -40,22 +40,19 @@ class _ObjectLook(NamedTuple):
         find: finds the odd ones among the objects, given width and height of each one's image.
         share, fewest: from which share of them, and from how many, they are a doubt; fewer are
             mistakes of single ones.
-        of_format: whether it ends where somebody says how boxes are written.
     """
 
     what: str
     find: Callable[[Objects, NDArray[np.int64]], _Found]
     share: float = 0.1
     fewest: int = 3
-    of_format: bool = False
 
 
 def find_object_doubts(images: ImageTable) -> Iterator[Omission]:
     """Boxes, areas and keypoints that are of another form than they are read as."""
     if not images.has_target("boxes"):
         return
-    looks = [look for look in _LOOKS if not (look.of_format and images.facts.names_box_format)]
-    found, extent = [_Odd(look) for look in looks], _Extent()
+    found, extent = list(map(_Odd, _LOOKS)), _Extent()
     for ids in images.samples.blocks():
         objects = images.take_objects(ids)
         if objects is None or not len(objects.boxes):
@@ -225,10 +222,9 @@ def _are_nowhere(points: NDArray[np.float32]) -> NDArray[np.bool_]:
 _LOOKS = (
     _ObjectLook(
         "of {among:,} boxes, those that reach out of their images, as x1, y1, x2, y2 do where "
-        "x, y, width, height are read; say how they are written (box_format), or correct them; "
-        "in a file of COCO's form they are x, y, width, height",
+        "x, y, width, height are read, or boxes of an image of another size; give the box_format "
+        "in which they are written (in a file of COCO's form x, y, width, height), or correct them",
         _are_out,
-        of_format=True,
     ),
     _ObjectLook(
         "of {among:,} boxes, those that end within the first pixels of their images, as if they "
@@ -238,10 +234,10 @@ _LOOKS = (
         share=0.9,
     ),
     _ObjectLook(
-        "of {among:,} areas, those that are larger than their boxes; say how boxes are written "
-        "(box_format; in a file of COCO's form they are x, y, width, height), or correct the areas",
+        "of {among:,} areas, those that are larger than their boxes; give the box_format in "
+        "which they are written (in a file of COCO's form x, y, width, height), or correct the "
+        "areas",
         _are_too_large,
-        of_format=True,
     ),
     _ObjectLook(
         "of {among:,} areas, those of less than 1 % of their boxes; leave areas out or correct "

@@ -213,8 +213,7 @@ class Targets:
             objects.
         box_labels: the class number from 0, or the class name, of each object; needed with boxes.
         box_format: "xyxy", "xywh", "cxcywh", in pixels of the image as stored, or "relative_" and
-            one of these, in fractions of its width and height; None: "xyxy", with a doubt of boxes
-            that reach out of their images.
+            one of these, in fractions of its width and height.
         areas: the area of each object in pixels; None: that of its box.
         keypoints: x, y and visibility of each keypoint of each object, in pixels or in fractions as
             the boxes; None: no keypoints.
@@ -235,7 +234,7 @@ class Targets:
 
     boxes: str | None = None
     box_labels: str | None = None
-    box_format: str | None = option(None, check_choice, (None, *BOX_FORMATS))
+    box_format: str = option("xyxy", check_choice, BOX_FORMATS)
     areas: str | None = None
     keypoints: str | None = None
     keypoint_names: list[str] = option(list, check_names, "names of keypoints")
@@ -274,11 +273,6 @@ class Targets:
         """How many values an object has in each field that is read."""
         every = {"boxes": 4, "box_labels": 1, "areas": 1, "keypoints": 3 * len(self.keypoint_names)}
         return {option: width for option, width in every.items() if getattr(self, option)}
-
-    @property
-    def names_box_format(self) -> bool:
-        """Whether somebody says how boxes are written."""
-        return self.boxes is not None and self.box_format is not None
 
     @property
     def keypoints_named(self) -> Keypoints | None:

@@ -192,7 +192,6 @@ def _join_facts(
         names_flip_pairs=all(facts.names_flip_pairs for facts in every),
         masks_upright=every[0].masks_upright,
         boxes_upright=boxes_upright,
-        names_box_format=all(facts.names_box_format for facts in every),
         category_ids=every[0].category_ids if is_alike else None,
         turned_by_source=any(facts.turned_by_source for facts in every),
         has_wide=any(facts.has_wide for facts in every),

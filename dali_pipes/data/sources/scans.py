@@ -150,7 +150,6 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
         beside = count_beside(absolute(root), folder, shards)
         facts = ManifestFacts(
             keypoints=check.targets.keypoints_named,
-            names_box_format=check.targets.names_box_format,
             omissions=beside,
         )
         images = ImageTable.from_table(folder, classes, table, facts)

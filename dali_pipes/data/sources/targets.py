@@ -39,7 +39,6 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
     is_upright = targets.annotated == "upright"
     images = images.with_facts(
         boxes_upright=is_upright and targets.boxes is not None,
-        names_box_format=targets.names_box_format,
         names_flip_pairs=targets.flip_pairs is not None,
     )
     if targets.mask:

@@ -207,7 +207,7 @@ def object_columns(
     )
     points = targets.keypoints_named
     source = replace(source, annotated=targets.annotated, flipped=points.flipped if points else [])
-    return check_objects(source, headers, targets.box_format or "xyxy", targets.bad_objects)
+    return check_objects(source, headers, targets.box_format, targets.bad_objects)
 
 
 def _objects(values: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
