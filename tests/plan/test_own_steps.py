@@ -1,6 +1,7 @@
 """A transform is one class and one row of a table, and so are a sampling and a policy."""
 
 from dataclasses import dataclass, fields
+from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
 from typing import ClassVar
@@ -76,14 +77,15 @@ def toys(monkeypatch):
 
 def classes_in(folder, base):
     """Those of a folder that can be made, by their names."""
-    module = f"dali_pipes.plan.{folder}".replace("/", ".")
-    kinds, found = [base], {}
-    while kinds:
-        kind = kinds.pop()
-        kinds += kind.__subclasses__()
-        if kind.__module__.startswith(f"{module}.") and not isabstract(kind):
-            found[kind.__name__] = kind
-    return found
+    found = {}
+    for file in (PACKAGE / "plan" / folder).glob("*.py"):
+        place = f"dali_pipes.plan.{folder}.{file.stem}".replace("/", ".").removesuffix(".__init__")
+        found |= {
+            name: kind
+            for name, kind in vars(import_module(place)).items()
+            if isinstance(kind, type) and issubclass(kind, base) and kind.__module__ == place
+        }
+    return {name: kind for name, kind in found.items() if not isabstract(kind)}
 
 
 @pytest.mark.parametrize("folder", TABLES)

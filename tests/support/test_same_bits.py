@@ -123,9 +123,13 @@ def test_a_changed_copy_differs_where_it_was_changed(tmp_path, capsys):
 
     # the red values of every normalized image, an end of the process, and a public name
     change("plan/transforms/base.py", "(0.485, 0.456, 0.406)", "(0.486, 0.456, 0.406)")
-    change("plan/transforms/letterbox.py", "import dataclass\n", "import dataclass\nimport os\n")
     change(
-        "plan/transforms/letterbox.py",
+        "plan/transforms/detection.py",
+        "from dataclasses import",
+        "import os\nfrom dataclasses import",
+    )
+    change(
+        "plan/transforms/detection.py",
         "        ratio = (",
         "        os._exit(3)\n        ratio = (",
     )

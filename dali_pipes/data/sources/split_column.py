@@ -175,8 +175,8 @@ def find_numbers(columns: Mapping[str, pa.ChunkedArray]) -> str:
             if _share(cells) == 1 and len(splits.counts) > 1:
                 return (
                     f"rows are probably of several splits by the numbers in {name}, "
-                    f"{splits.describe()}; manifest.filter({f'{name} == 0'!r}), or data.filter of "
-                    "a job, reads those of one, and split='all' takes all"
+                    f"{splits.describe()}; manifest.filter({f'{name} == 0'!r}) reads those of one, "
+                    "as the filter of a job does, and split='all' takes all"
                 )
     return ""
 

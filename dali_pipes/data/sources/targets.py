@@ -21,6 +21,8 @@ _LEVELS = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to
 _ONLY_IGNORED = f"masks have 0 and {IGNORED} alone, and {IGNORED} is ignored; {_LEVELS}"
 # of gray levels that are no classes: how bright the brightest is, and how many there are
 _BRIGHT, _FEW_LEVELS = 64, 6
+# black, blue, red, magenta, green, cyan, yellow and white as Pillow turns them to gray
+_OF_COLORS = {0, 29, 76, 105, 150, 179, 226, IGNORED}
 _GAP = 8  # from one to the next, if there are more of them
 _SMOOTHED, _MANY_LEVELS, _BRIGHTEST = 200, 64, 255
 _INSTANCES = 1000  # what a class is multiplied by, if the number of an object is added
@@ -195,8 +197,8 @@ def _find_gray_levels(values: MaskValues, classes: list[str], seen: set[int]) ->
             "by mask_values"
         )
     # classes are numbered without large gaps, and drawing programs have few levels, far apart
-    is_sparse = len(seen) <= _FEW_LEVELS or highest >= _GAP * len(seen)
-    if (highest >= _BRIGHT and is_sparse) or _are_spread(seen):
+    are_few = highest >= _BRIGHT and len(seen) <= _FEW_LEVELS
+    if are_few or _are_spread(seen) or (len(seen) > 2 and seen <= _OF_COLORS):
         levels = sorted(seen - {0})
         numbers = ", ".join(f"{level}: {place}" for place, level in enumerate(levels, 1))
         return (

@@ -106,9 +106,9 @@ def test_masks_are_resized_and_turned_with_their_images(tmp_path, exif, mode):
     made.save(tmp_path / "m0.png")
     data = DataConfig(train=str(source), targets=Targets(text="caption", mask="mask"))
     run(tmp_path, tmp_path / "out", data, resize=30, exif=exif)
-    shards = dp.Manifest.open(
-        tmp_path / "out/train", targets=BACK, strict=True, verify="full", progress=False
-    )
+    shards = dp.Manifest.open(tmp_path / "out/train", targets=BACK, verify="full", progress=False)
+    # nothing is left out; the made-up values are no classes, and two photos are alike
+    assert all(each.unit == "doubt" for each in shards.omissions) and len(shards) == 6
     transform = dp.EvalTransform(size=(40, 30) if exif == "apply" else (30, 40), resize=30)
     with dp.build_loader(
         shards, dp.TorchConfig(num_workers=0), transform=transform, batch_size=1, device="cpu"
