@@ -317,3 +317,18 @@ def test_no_two_classes_of_the_package_have_one_name():
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.slow
+def test_no_name_of_a_page_is_given_twice():
+    """The second one would be read where the first is meant."""
+    for module in MODULES:
+        names: Counter[str] = Counter()
+        for node in ast.parse(module.read_text()).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                names[node.name] += 1
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                each = (name for target in targets for name in ast.walk(target))
+                names.update(name.id for name in each if isinstance(name, ast.Name))
+        assert [name for name, count in names.items() if count > 1] == [], module

@@ -293,7 +293,7 @@ def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
 _COMPANIONS = re.compile(
     r"extra|unlabel+ed|pred(ict(ions?|ed)?)?|holdout|images_without_labels", re.IGNORECASE
 )
-_LETTERS = re.compile("[a-z]+")
+_SMALL_LETTERS = re.compile("[a-z]+")
 _COMPARED = 20  # names without a folder that are compared with the folders
 
 BESIDE = "images beside the class folders"
@@ -379,7 +379,7 @@ def refuse_split_folders(
     others = [name for name in names if name not in splits and not _is_companion(name)]
     several = len(set(splits.values())) > 1
     # a folder called train says more than one called train_images
-    exact = any(len(_LETTERS.findall(name.lower())) == 1 for name in splits)
+    exact = any(len(_SMALL_LETTERS.findall(name.lower())) == 1 for name in splits)
 
     if not others:
         are_splits = exact or (several and "train" in splits.values())
@@ -411,7 +411,7 @@ def refuse_inner_folders(
     splits = {
         split
         for folder in inner
-        if (split := split_of(folder)) and len(_LETTERS.findall(folder.lower())) == 1
+        if (split := split_of(folder)) and len(_SMALL_LETTERS.findall(folder.lower())) == 1
     }
 
     if len(splits) > 1:
@@ -431,7 +431,7 @@ def refuse_inner_folders(
 
 
 def _is_companion(name: str) -> bool:
-    return any(map(_COMPANIONS.fullmatch, _LETTERS.findall(name.lower())))
+    return any(map(_COMPANIONS.fullmatch, _SMALL_LETTERS.findall(name.lower())))
 
 
 def _have_classes_in_common(splits: dict[str, str], subfolders: Callable[[str], set[str]]) -> bool:
