@@ -329,6 +329,11 @@ def test_no_name_of_a_page_is_given_twice():
                 names[node.name] += 1
             elif isinstance(node, (ast.Assign, ast.AnnAssign)):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                each = (name for target in targets for name in ast.walk(target))
-                names.update(name.id for name in each if isinstance(name, ast.Name))
+                each = [name for target in targets for name in ast.walk(target)]
+                names.update(
+                    name.id
+                    for name in each
+                    # An attribute's owner is read here and not given a value.
+                    if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+                )
         assert [name for name, count in names.items() if count > 1] == [], module
