@@ -21,7 +21,7 @@ from dali_pipes.data.image_files.wide import wide_refusal
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PROCESS_ERRNOS, Reader
-from dali_pipes.loader.target_files import read_mask
+from dali_pipes.loader.targets import read_mask
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.cpus import available_cpus

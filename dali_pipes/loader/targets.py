@@ -8,6 +8,7 @@ the plan; `join` adds the result to the images when the backend has made them.
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,14 @@ from dali_pipes.backends.backend import Decoded
 from dali_pipes.backends.pixels.values import place_nearest
 from dali_pipes.backends.pixels.warps import augment_mask
 from dali_pipes.backends.transfer import copy_to
+from dali_pipes.data.image_files.masks import mask_problem
+from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.batch import Batch, Ragged
-from dali_pipes.loader.target_files import read_mask
 from dali_pipes.plan.coordinates import move_objects, to_stored, to_upright, turn_mask
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
@@ -274,6 +276,34 @@ class TargetReader:
         if self._threads:
             self._threads.shutdown(cancel_futures=True)
         self._reader.close()
+
+
+def read_mask(
+    manifest: Manifest, sample_id: int, reader: Reader, ignore_index: int
+) -> Values | None:
+    """(H, W) uint8 or int32 of the mask of a sample, as it is stored; None: it has none.
+
+    Args:
+        ignore_index: a value that need not be a class.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is broken, of another size than its image, or has values of no class.
+    """
+    if (file := manifest.mask_extent(sample_id)) is None:
+        return None
+
+    # a file that was replaced since the scan is found by its header, before it is decoded
+    encoded = BytesIO(reader.read(file).data)
+    if why := mask_problem(encoded, *manifest.mask_size(sample_id), "header"):
+        raise ValueError(f"{file}: {why}")
+    try:
+        values = manifest.mask_values.decode(encoded)
+    except Exception as error:  # Pillow's plugins raise almost anything on broken files
+        raise ValueError(f"{file}: broken ({type(error).__name__}: {error})") from None
+    if why := manifest.mask_values.problem_of(values, len(manifest.classes), [ignore_index]):
+        raise ValueError(f"{file}: {why}")
+    return values
 
 
 def _to_device(values: Values, device: torch.device) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import dali_pipes as dp
-from dali_pipes.backends.pixels.buffers import MAX_FREE_BUFFERS, Buffers
+from dali_pipes.backends.pixels.pool import MAX_FREE_BUFFERS, Buffers
 
 FORMS = [
     {},

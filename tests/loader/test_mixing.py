@@ -20,7 +20,7 @@ from later import later
 
 import dali_pipes as dp
 from dali_pipes.backends.pixels.tensors import MEMORY_FORMATS, TORCH_DTYPES
-from dali_pipes.loader.mixing_arithmetic import cut_box, symmetric_beta
+from dali_pipes.loader.mixing import cut_box, symmetric_beta
 from dali_pipes.measure.arms import SyntheticConfig
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")

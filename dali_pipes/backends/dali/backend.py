@@ -23,7 +23,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import OperatorConcurrency
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
-from dali_pipes.backends.backend import Backend, Decoded, Description
+from dali_pipes.backends.backend import Backend, Decoded, Description, InWork
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.decoding import Decoding, choose, installed_versions, output_dtype
 from dali_pipes.backends.dali.feed import beyond_graph, plan_nodes, planned_inputs
@@ -35,7 +35,6 @@ from dali_pipes.backends.dali.graph import (
     routed_decoders,
 )
 from dali_pipes.backends.dali.routes import Routes, choose_routes
-from dali_pipes.backends.in_work import InWork
 from dali_pipes.backends.needs import EVERYTHING, LOOSE
 from dali_pipes.backends.pixels.finish import View, change_views
 from dali_pipes.backends.pixels.functions import say_functions

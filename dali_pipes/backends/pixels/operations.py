@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import pad
 
 from dali_pipes.backends.pixels.gray import HALF, WEIGHTS
-from dali_pipes.backends.pixels.hue import turn_hue
-from dali_pipes.backends.pixels.tables import look_up, look_up_hsv
+from dali_pipes.backends.pixels.tables import look_up, look_up_hsv, turn_hue
 from dali_pipes.backends.pixels.warps import Magnitudes, move
 from dali_pipes.backends.transfer import copy_to
 from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, TABLES, Codes, Numbers, Slot

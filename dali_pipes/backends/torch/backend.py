@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
-from dali_pipes.backends.backend import Backend, Decoded, Description
-from dali_pipes.backends.in_work import InWork
+from dali_pipes.backends.backend import Backend, Decoded, Description, InWork
 from dali_pipes.backends.needs import EVERYTHING, LOOSE, WIDE
 from dali_pipes.backends.pixels import tensors
 from dali_pipes.backends.pixels.decode import decode

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from nvidia.dali import Pipeline
 
-from dali_pipes.backends.backend import Decoded, Description
+from dali_pipes.backends.backend import Decoded, Description, InWork
 from dali_pipes.backends.dali.backend import DaliBackend, regions_of
-from dali_pipes.backends.in_work import InWork
 from dali_pipes.measure.arms.noise import Noise
 
 

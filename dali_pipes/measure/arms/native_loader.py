@@ -11,11 +11,10 @@ import torch
 from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.data_node import DataNode
 
-from dali_pipes.backends.backend import Decoded, Description, Job
+from dali_pipes.backends.backend import Decoded, Description, InWork, Job
 from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.graph import filter_of, gray, normalize
-from dali_pipes.backends.in_work import InWork
 from dali_pipes.backends.transfer import Groups, copy_to
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, Mention
