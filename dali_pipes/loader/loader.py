@@ -29,11 +29,10 @@ from dali_pipes.loader.batch import Batch, BatchTransform
 from dali_pipes.loader.fetching import Fetcher
 from dali_pipes.loader.mistakes import RefusesAttributes
 from dali_pipes.loader.mixing import transform_batch
-from dali_pipes.loader.order_ahead import with_order_ahead
 from dali_pipes.loader.resume import make_state, read_state, warn_of_other_pixels
 from dali_pipes.loader.statistics import LoaderStats, StatsRecorder
 from dali_pipes.loader.targets import PendingTargets, TargetReader
-from dali_pipes.loader.work import Work
+from dali_pipes.loader.work import Work, with_order_ahead
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import Plan

@@ -7,7 +7,7 @@ targets and the fetching of each planned batch that the backend takes, and `star
 `next` returns one batch after the other: the targets are kept by epoch and step until the backend
 has made the images. `stop` drops the batches under way, `end_backend` also ends the backend, and
 `close` ends everything. A process that was forked must not use what it inherited, and never
-destroys it (`_keep_in_child`).
+destroys it (`_keep_in_child`). `with_order_ahead` has the order of the next epoch made meanwhile.
 """
 
 import ctypes
@@ -15,12 +15,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from dali_pipes.backends.backend import Backend, Decoded, Description
 from dali_pipes.loader.fetching import Fetcher
 from dali_pipes.loader.targets import PendingTargets, TargetReader
-from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.interrupts import delayed_signals
 from dali_pipes.system.traces import span
@@ -278,6 +279,28 @@ def _start_targets(
             yield batch
     except Exception as error:
         errors.append(error)
+
+
+def with_order_ahead(planned: Iterator[PlannedBatch], plan: Plan) -> Iterator[PlannedBatch]:
+    """Yields the same planned batches. At the first one of each epoch, a thread begins to make the
+    order of the next epoch, whose first batch then does not wait for it.
+    """
+    epoch = -1
+    for batch in planned:
+        if batch.epoch != epoch:
+            epoch = batch.epoch
+            thread = threading.Thread(target=_make_order, args=(plan, epoch + 1), name="next order")
+            # a thread that is interrupted while it starts may wait forever, and the program's end
+            # waits for it
+            with delayed_signals():
+                thread.start()
+        yield batch
+
+
+def _make_order(plan: Plan, epoch: int) -> None:
+    # an error comes once more where the order is used, and is raised there
+    with suppress(Exception):
+        plan.make_order(epoch)
 
 
 def _keep_in_child() -> None:

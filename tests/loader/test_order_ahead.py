@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 import dali_pipes as dp
-from dali_pipes.loader.order_ahead import with_order_ahead
+from dali_pipes.loader.work import with_order_ahead
 
 
 @pytest.fixture
