@@ -96,11 +96,11 @@ def _failing(planned: PlannedBatch, places: NDArray[np.intp], backend: Backend) 
         return
 
     first, second = np.array_split(places, 2)
-    first_fails = _fails(planned.take(first), backend)
+    first_fails = _error_of(planned.take(first), backend)
     if first_fails:
         yield from _failing(planned, first, backend)
     # where the first half succeeds it is the second that fails
-    if not first_fails or _fails(planned.take(second), backend):
+    if not first_fails or _error_of(planned.take(second), backend):
         yield from _failing(planned, second, backend)
 
 
@@ -147,24 +147,15 @@ def _target_problem(manifest: Manifest, sample_id: int, ignore_index: int) -> st
     return None
 
 
-def _fails(part: PlannedBatch, backend: Backend) -> bool:
-    try:
-        next(backend.stream(iter([part])))
-    except Exception:  # whatever it is, smaller parts tell whose fault it is
-        return True
-    return False
-
-
-def _error_of(single: PlannedBatch, backend: Backend) -> Exception | None:
-    """The backend's error with a batch of one sample; None if it succeeds, or if the error says
-    nothing about the file.
+def _error_of(part: PlannedBatch, backend: Backend) -> Exception | None:
+    """The backend's error with these samples; None if it succeeds, or if there is too little memory
+    for a single one, which says nothing about the file.
     """
     try:
-        next(backend.stream(iter([single])))
-    except (MemoryError, torch.OutOfMemoryError):
-        return None
+        next(backend.stream(iter([part])))
     except Exception as error:  # of any type; the caller asks whether other files cause it too
-        return error
+        is_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        return None if is_memory and len(part) == 1 else error
     return None
 
 
