@@ -36,7 +36,7 @@ def to_gpu(
     def start(batch: Decoded) -> Decoded:
         # `finish` runs on this stream too, beside the step that uses the batch before
         with span("transfer"), torch.cuda.stream(copies):
-            groups = tuple(copy_to_gpu(images, device) for images in batch.groups)
+            groups = tuple(copy_to(device, images) for images in batch.groups)
             return finish(replace(batch, groups=groups))
 
     return run_one_ahead(map(start, batches), lambda started: hand_over(started, copies))
@@ -59,17 +59,14 @@ def run_one_ahead(started: Iterator[T], ready: Callable[[T], R]) -> Iterator[R]:
         yield result
 
 
-def copy_to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy through page-locked memory, which the host does not wait for."""
-    return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
-
-
 def copy_to(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of host memory on any device, without the host waiting.
+    """A tensor of host memory on any device; on the CPU the tensor itself.
 
-    On the CPU it is the tensor itself.
+    The host does not wait, since the copy goes through page-locked memory.
     """
-    return tensor if device.type == "cpu" else copy_to_gpu(tensor, device)
+    if device.type == "cpu":
+        return tensor
+    return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
 
 
 def join_groups(
