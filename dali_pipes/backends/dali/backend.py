@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -116,15 +116,17 @@ class DaliBackend(Backend):
             for step in getattr(view, "before", []):
                 if beyond := beyond_graph(step):
                     what, instead = beyond
-                    raise ChoiceError(
-                        type(self.config),
-                        f"in DALI's graph does not support before: {what}; use "
-                        f"{instead and f'{instead}, or '}",
-                        Mention(DaliConfig, "device", "cpu"),
-                        " with resize=torch, or ",
-                        Mention(TorchConfig),
-                    )
+                    self._refuse_in_graph(f"does not support before: {what}", instead)
             self._refuse_mirrors(view)
+
+    def _refuse_in_graph(self, problem: str, instead: str) -> NoReturn:
+        raise ChoiceError(
+            type(self.config),
+            f"in DALI's graph {problem}; use {instead and f'{instead}, or '}",
+            Mention(DaliConfig, "device", "cpu"),
+            " with resize=torch, or ",
+            Mention(TorchConfig),
+        )
 
     def _refuse_mirrors(self, view: Transform) -> None:
         """Refuses padding that would mirror an image more than once on a side."""
@@ -140,14 +142,11 @@ class DaliBackend(Backend):
                 there = sizes[:, [1, 0, 1, 0]] - (step.padding_mode == "reflect")
                 small = ids[(step.around(sizes) > there).any(axis=1)]
                 if len(small):
-                    raise ChoiceError(
-                        type(self.config),
-                        f"in DALI's graph mirrors an image once on a side, and before: {step.name} "
-                        f"with padding_mode={step.padding_mode} needs more of "
-                        f"{self.job.images.name(small[0])}; use less padding, or ",
-                        Mention(DaliConfig, "device", "cpu"),
-                        " with resize=torch, or ",
-                        Mention(TorchConfig),
+                    self._refuse_in_graph(
+                        f"mirrors an image once on a side, and before: {step.name} with "
+                        f"padding_mode={step.padding_mode} needs more of "
+                        f"{self.job.images.name(small[0])}",
+                        "less padding",
                     )
 
     def _refuse_globals_before(self) -> None:

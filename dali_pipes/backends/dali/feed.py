@@ -76,12 +76,9 @@ def plan_nodes(
     nodes_of_graph: PlanInputs[DataNode] = tree_unflatten(
         [next(nodes) if isinstance(leaf, PlanInput) else leaf for leaf in leaves], form
     )
-    return replace(nodes_of_graph, encoded=_encoded(origin, read_ahead))
-
-
-def _encoded(origin: Any, read_ahead: ReadAhead | None) -> Any:
     # mmap takes more than twice as long, and after a missing file the pipeline hangs
-    return origin if read_ahead else fn.io.file.read(origin, dont_use_mmap=True)
+    encoded = origin if read_ahead else fn.io.file.read(origin, dont_use_mmap=True)
+    return replace(nodes_of_graph, encoded=encoded)
 
 
 class _Feed:
@@ -128,7 +125,9 @@ def planned_inputs(
     `routes` says which decoder takes an image; None: there is one decoder.
     """
     is_upright = transform.exif == "apply"
-    inputs = _upright_inputs() if is_upright else _stored_inputs()
+    inputs = _region_inputs(_stored_region if is_upright else _planned_region)
+    if is_upright:
+        inputs = replace(inputs, turn=_turn_inputs())
     if routes:
         inputs = _with_routes(inputs, routes)
     # one for each sample, as all inputs are, though it is the batch's
@@ -172,32 +171,33 @@ def _once_a_batch(function: Callable[[PlannedBatch], T]) -> Callable[[PlannedBat
     return kept
 
 
-def _stored_inputs() -> PlanInputs[PlanInput]:
-    """The inputs of the region graph, if the plan is made for pixels as stored."""
-    return _region_inputs(
-        lambda planned: _StoredRegion(planned.source, planned.region[:, :2], planned.region[:, 2:]),
-    )
+class _Region(NamedTuple):
+    """The region of each image that is decoded, (N, 2) pixels each, y before x."""
+
+    image: NDArray[np.int64]  # height and width of the image
+    start: NDArray[np.int64]
+    size: NDArray[np.int64]
 
 
-def _upright_inputs() -> PlanInputs[PlanInput]:
-    """The inputs of the region graph, if the plan is made for upright pixels.
+def _planned_region(planned: PlannedBatch) -> _Region:
+    """In the images that the plan is made for, stored or upright."""
+    return _Region(planned.source, planned.region[:, :2], planned.region[:, 2:])
 
-    They are the region in the stored image, and how it is turned.
-    """
 
-    def stored(planned: PlannedBatch) -> _StoredRegion:
-        image, start, size = planned.source, planned.region[:, :2], planned.region[:, 2:]
-        orientations = planned.images.take_orientations(planned.ids)
-        mirrored = np.stack(
-            [np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1
-        )
+def _stored_region(planned: PlannedBatch) -> _Region:
+    """In the stored images, if the plan is made for upright ones."""
+    image, start, size = _planned_region(planned)
+    orientations = planned.images.take_orientations(planned.ids)
+    mirrored = np.stack([np.isin(orientations, flips) for flips in (VERTICAL_FLIPS, FLIPS)], axis=1)
 
-        # the way back from upright to stored: first undo the mirroring, then swap the axes
-        start = np.where(mirrored, image - start - size, start)
-        transposed = np.isin(orientations, TRANSPOSED)[:, None]
-        return _StoredRegion(
-            *(np.where(transposed, pairs[:, ::-1], pairs) for pairs in (image, start, size))
-        )
+    # the way back from upright to stored: first undo the mirroring, then swap the axes
+    start = np.where(mirrored, image - start - size, start)
+    transposed = np.isin(orientations, TRANSPOSED)[:, None]
+    return _Region(*(np.where(transposed, pairs[:, ::-1], pairs) for pairs in (image, start, size)))
+
+
+def _turn_inputs() -> TurnInputs[PlanInput]:
+    """How the stored regions are turned upright."""
 
     def one_of(orientations: Sequence[int], dtype: types.DALIDataType) -> PlanInput:
         return PlanInput(
@@ -206,51 +206,30 @@ def _upright_inputs() -> PlanInputs[PlanInput]:
             lambda planned: np.isin(planned.images.take_orientations(planned.ids), orientations),
         )
 
-    turn = TurnInputs(
+    return TurnInputs(
         turns=one_of(range(2, 9), _T.BOOL),
         transposes=one_of(TRANSPOSED, _T.BOOL),
         flip=one_of(FLIPS, _T.INT32),
         vertical_flip=one_of(VERTICAL_FLIPS, _T.INT32),
     )
-    return replace(_region_inputs(stored), turn=turn)
 
 
-class _StoredRegion(NamedTuple):
-    """The region of each stored image that is decoded, (N, 2) pixels each, y before x."""
-
-    image: NDArray[np.int64]  # height and width of the image
-    start: NDArray[np.int64]
-    size: NDArray[np.int64]
-
-
-def _region_inputs(
-    region_of: Callable[[PlannedBatch], _StoredRegion],
-) -> PlanInputs[PlanInput]:
+def _region_inputs(region_of: Callable[[PlannedBatch], _Region]) -> PlanInputs[PlanInput]:
     """The inputs that say which region of a stored image is decoded."""
-
     stored = _once_a_batch(region_of)
 
     def source(planned: PlannedBatch) -> NDArray[np.int64]:
         return np.pad(stored(planned).image, ((0, 0), (0, 1)))
 
-    def anchor(planned: PlannedBatch) -> NDArray[np.float64]:
-        region = stored(planned)
-        return _relative(region.start, region.image)
+    def relative(name: str) -> PlanInput:
+        def array(planned: PlannedBatch) -> NDArray[np.float64]:
+            region = stored(planned)
+            # rounding to float32 must not move a region out of the image
+            return (getattr(region, name) / region.image).clip(0, 1)
 
-    def shape(planned: PlannedBatch) -> NDArray[np.float64]:
-        region = stored(planned)
-        return _relative(region.size, region.image)
+        return PlanInput(_T.FLOAT, 1, array)
 
-    return PlanInputs(
-        source=PlanInput(_T.INT32, 1, source),
-        anchor=PlanInput(_T.FLOAT, 1, anchor),
-        shape=PlanInput(_T.FLOAT, 1, shape),
-    )
-
-
-def _relative(pixels: NDArray[np.int64], image: NDArray[np.int64]) -> NDArray[np.float64]:
-    # rounding to float32 must not move a region out of the image
-    return (pixels / image).clip(0, 1)
+    return PlanInputs(PlanInput(_T.INT32, 1, source), relative("start"), relative("size"))
 
 
 def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs[PlanInput]:
@@ -259,55 +238,43 @@ def _view_inputs(number: int, transform: Transform, is_part: bool) -> ViewInputs
     `is_part` says that what is decoded holds the regions of other views too.
     """
 
-    def view_input(
-        dtype: types.DALIDataType, ndim: int, array: Callable[[PlannedView], np.ndarray]
-    ) -> PlanInput:
-        return PlanInput(dtype, ndim, lambda planned: array(planned.views[number]))
-
     def start(planned: PlannedBatch) -> NDArray[np.int64]:
         return planned.views[number].geometry.region_start - planned.region[:, :2]
 
-    inputs: ViewInputs[PlanInput] = ViewInputs(
-        flip=view_input(_T.INT32, 0, lambda view: view.geometry.flip),
-    )
+    def of_view(
+        is_needed: bool,
+        dtype: types.DALIDataType,
+        ndim: int,
+        array: Callable[[PlannedView], np.ndarray],
+    ) -> PlanInput | None:
+        of_batch = PlanInput(dtype, ndim, lambda planned: array(planned.views[number]))
+        return of_batch if is_needed else None
 
     before = getattr(transform, "before", [])
-    if before:
-        steps = [_whole_inputs(number, place, step) for place, step in enumerate(before)]
-        inputs = replace(inputs, before=steps)
-    if is_part or before:
-        inputs = replace(
-            inputs,
-            start=PlanInput(_T.INT32, 1, start),
-            size=view_input(_T.INT32, 1, lambda view: view.geometry.region_size),
-        )
+    is_cut = is_part or bool(before)
     # only if it is needed: with this input `_finished_graph` has one more operator, fn.flip
-    if getattr(transform, "vertical_flip", 0):
-        vertical_flip = view_input(_T.INT32, 0, lambda view: view.geometry.vertical_flip)
-        inputs = replace(inputs, vertical_flip=vertical_flip)
-
+    mirrors = bool(getattr(transform, "vertical_flip", 0))
     # without a crop all images are resized to the same size, which the graph has from the transform
-    if transform.crops:
-        inputs = replace(inputs, crop=view_input(_T.INT32, 1, lambda view: view.geometry.crop))
-        if transform.resizes:
-            # fn.resize takes sizes as floats, and fn.erase anchors and shapes
-            resize = view_input(_T.FLOAT, 1, lambda view: view.geometry.resize)
-            inputs = replace(inputs, resize=resize)
-    if transform.interpolation == RANDOM:
-        interpolation = view_input(_T.INT32, 0, lambda view: _NUMBERS[view.interpolations])
-        inputs = replace(inputs, interpolation=interpolation)
-    if transform.pads_batches:
-        canvas = view_input(_T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1)))
-        inputs = replace(inputs, canvas=canvas)
+    crops, erases = transform.crops, transform.augmenter.erases
+    resizes, pads = crops and transform.resizes, transform.pads_batches
+    is_random = transform.interpolation == RANDOM
 
-    if transform.augmenter.erases:
-        inputs = replace(
-            inputs,
-            erased=view_input(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, :2]),
-            erased_shape=view_input(_T.FLOAT, 1, lambda view: view.augmentation.erased[:, 2:]),
-        )
-
-    return inputs
+    # fn.resize takes sizes as floats, and fn.erase anchors and shapes
+    return ViewInputs(
+        before=[_whole_inputs(number, place, step) for place, step in enumerate(before)],
+        start=PlanInput(_T.INT32, 1, start) if is_cut else None,
+        size=of_view(is_cut, _T.INT32, 1, lambda view: view.geometry.region_size),
+        flip=of_view(True, _T.INT32, 0, lambda view: view.geometry.flip),
+        vertical_flip=of_view(mirrors, _T.INT32, 0, lambda view: view.geometry.vertical_flip),
+        interpolation=of_view(is_random, _T.INT32, 0, lambda view: _NUMBERS[view.interpolations]),
+        resize=of_view(resizes, _T.FLOAT, 1, lambda view: view.geometry.resize),
+        crop=of_view(crops, _T.INT32, 1, lambda view: view.geometry.crop),
+        canvas=of_view(
+            pads, _T.INT32, 1, lambda view: np.tile(view.shape, (len(view.geometry), 1))
+        ),
+        erased=of_view(erases, _T.FLOAT, 1, lambda view: view.augmentation.erased[:, :2]),
+        erased_shape=of_view(erases, _T.FLOAT, 1, lambda view: view.augmentation.erased[:, 2:]),
+    )
 
 
 def beyond_graph(step: WholeStep | Augment) -> tuple[str, str] | None:
