@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dali_pipes.backends.backend import Decoded
-from dali_pipes.backends.pixels.values import place_nearest
 from dali_pipes.backends.pixels.warps import augment_mask
 from dali_pipes.backends.transfer import copy_to
 from dali_pipes.data.image_files.masks import mask_problem
@@ -28,7 +27,13 @@ from dali_pipes.data.reader import Reader
 from dali_pipes.data.upright import mask_to_stored
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.batch import Batch, Ragged
-from dali_pipes.plan.coordinates import move_objects, to_stored, to_upright, turn_mask
+from dali_pipes.plan.coordinates import (
+    mask_indices,
+    move_objects,
+    to_stored,
+    to_upright,
+    turn_mask,
+)
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -186,8 +191,11 @@ class TargetReader:
 
         if outside > np.iinfo(mask.dtype).max:
             mask = mask.astype(np.int32)  # such as an ignore_index that is no uint8
+        # resized to the nearest value, in one step with crop and flips
         kind = self._transform.mask_interpolation
-        made = place_nearest(mask, view.geometry.take(at), view.shape, kind, outside)
+        lines, columns = mask_indices(view.geometry.take(at), view.shape, kind)
+        made = mask[lines[:, None], columns]
+        made[lines < 0], made[:, columns < 0] = outside, outside
 
         drawn = view.augmentation
         if not drawn.ops[at].any() and not drawn.moves[at].size:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from dali_pipes.backends.pixels import whole
 from dali_pipes.backends.pixels.finish import DecodedTensor, Pixels, as_one
-from dali_pipes.backends.pixels.gray import as_array, in_channels
+from dali_pipes.backends.pixels.gray import as_array, as_tensor, in_channels
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.data.image_files.stored import open_stored, upright
@@ -71,12 +71,11 @@ class _PillowImage:
         self, part: list[int], size: Pair, interpolation: str, antialias: bool
     ) -> torch.Tensor:
         region = in_channels(_cut_region(self._image, *part), self._channels)
-        if interpolation == "bilinear" and not antialias:
+        if not antialias:
             return as_one(torch.from_numpy(resize_plain(as_array(region), size)))
         # Pillow's NEAREST is what PyTorch calls "nearest-exact"
         method = Image.Resampling[interpolation.removesuffix("-exact").upper()]
-        # a copy: PyTorch warns of arrays that cannot be written
-        return as_one(torch.from_numpy(as_array(region.resize(size[::-1], method)).copy()))
+        return as_one(as_tensor(region.resize(size[::-1], method)))
 
 
 def _turn_upright(image: torch.Tensor, orientation: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from dali_pipes.backends.backend import Decoded
 from dali_pipes.backends.pixels.functions import Functions
-from dali_pipes.backends.pixels.gray import as_array, from_array, gray_of
+from dali_pipes.backends.pixels.gray import as_tensor, from_array, gray_of
 from dali_pipes.backends.pixels.operations import augment
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.backends.pixels.tensors import (
@@ -54,7 +54,9 @@ class Pixels(Protocol):
     def resize(
         self, part: list[int], size: Pair, interpolation: str, antialias: bool
     ) -> torch.Tensor:
-        """(1, C, *size) of a part of them: its top, left, height and width."""
+        """(1, C, *size) of a part of them: its top, left, height and width. Without `antialias`
+        the interpolation is bilinear.
+        """
 
 
 class DecodedTensor:
@@ -83,14 +85,13 @@ class DecodedTensor:
         pixels = self._in_channels(pixels)
         if (height, width) == size:
             return as_one(pixels)
-        if interpolation == "bilinear" and not antialias:
+        if not antialias:
             return as_one(torch.from_numpy(resize_plain(pixels.numpy(), size)))
 
-        smooth = antialias and interpolation != "nearest-exact"
+        smooth = interpolation != "nearest-exact"
         if smooth and min(size) < _SMALL:
             resample = Image.Resampling[interpolation.upper()]
-            resized = from_array(pixels.numpy()).resize(size[::-1], resample)
-            return as_one(torch.from_numpy(as_array(resized).copy()))
+            return as_one(as_tensor(from_array(pixels.numpy()).resize(size[::-1], resample)))
         return F.interpolate(as_one(pixels), size, mode=interpolation, antialias=smooth)
 
     def _in_channels(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -139,7 +140,10 @@ class View:
         part = [top - int(origin[0]), left - int(origin[1]), height, width]
         kind = self._transform.interpolation if drawn is None else INTERPOLATIONS[drawn[at]]
         rows, columns = geometry.resize[at].tolist()
-        return pixels.resize(part, (rows, columns), kind, self._transform.antialias)
+        return pixels.resize(part, (rows, columns), kind, self._antialiases(kind))
+
+    def _antialiases(self, interpolation: str) -> bool:
+        return self._transform.antialias or interpolation != "bilinear"
 
     def run_every_operator(self) -> None:
         """Finishes a black image by every operation that may occur, before threads do it at once.
@@ -157,7 +161,7 @@ class View:
         for kind in INTERPOLATIONS[:2] if is_random else [transform.interpolation]:
             part = [0, 0, height + 2, width + 2]
             image = DecodedTensor(black, transform.channels)
-            image.resize(part, (height, width), kind, transform.antialias)
+            image.resize(part, (height, width), kind, self._antialiases(kind))
         images = crop_and_flip(as_one(black), [-1, -1], shape, (True, True))
 
         tables = np.zeros((2, 3, 256), np.uint8)

@@ -26,7 +26,7 @@ from PIL import Image
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from dali_pipes.backends.pixels.gray import as_array, from_array
+from dali_pipes.backends.pixels.gray import as_tensor, from_array
 from dali_pipes.backends.transfer import copy_to
 from dali_pipes.errors import ConfigError
 from dali_pipes.plan.augment.policies import Augment
@@ -99,36 +99,14 @@ class _Step:
     def run_on_image(self, image: Image.Image, numbers: NDArray[np.float64]) -> Image.Image:
         """The result of a function that has a method `of_image`."""
         seed, draws = int(numbers[0]), torch.from_numpy(numbers[1:].astype(np.float32))
-        function, expected = self.policy.function.of_image, _describe_image(image)
-        result = self._guard(function, image, draws, self._planned(seed), expected)
-        if isinstance(result, Image.Image) and _describe_image(result) == expected:
-            return result
-
-        is_image = isinstance(result, Image.Image)
-        returned = _describe_image(result) if is_image else f"a {type(result).__name__}"
-        raise ConfigError(
-            f"{self.option}: the function {self.policy.title} returned {returned} for {expected}; "
-            "it must return the same size and mode"
-        )
+        return self._guard(self.policy.function.of_image, image, draws, self._planned(seed))
 
     def _call(self, images: torch.Tensor, draws: torch.Tensor, seed: int | None) -> torch.Tensor:
-        expected, policy = (images.shape, images.dtype, images.device), self.policy
         # a mode inside of compiled code would have it compiled again and again
-        compiled = policy.compile and images.is_cuda
-        function = self._compiled if compiled else policy.function
+        compiled = self.policy.compile and images.is_cuda
+        function = self._compiled if compiled else self.policy.function
         context = nullcontext() if compiled else self._planned(seed)
-        result = self._guard(function, images, draws, context, _describe(*expected))
-
-        if not isinstance(result, torch.Tensor):
-            returned = f"a {type(result).__name__}"
-        elif (result.shape, result.dtype, result.device) != expected:
-            returned = _describe(result.shape, result.dtype, result.device)
-        else:
-            return result
-        raise ConfigError(
-            f"{self.option}: the function {policy.title} returned {returned} for "
-            f"{_describe(*expected)}; it must return the same shape, dtype and device"
-        )
+        return self._guard(function, images, draws, context)
 
     @contextmanager
     def _planned(self, seed: int | None) -> Iterator[None]:
@@ -143,20 +121,26 @@ class _Step:
         images: Any,
         draws: torch.Tensor,
         context: AbstractContextManager[None],
-        described: str,
     ) -> Any:
-        """Calls the function in this context; `described` are the images, for errors."""
+        """Calls the function in this context, and checks the form of what it returns."""
         arguments = (images, draws) if self.policy.draws else (images,)
+        form, what = _form_of(images), f"{self.option}: the function {self.policy.title}"
         try:
             with torch.no_grad(), context:
-                return function(*arguments)
+                result = function(*arguments)
         except (ConfigError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
+            failed = f"{what} failed on {_describe(form)}"
+            raise ConfigError(f"{failed}: {type(error).__name__}: {error}") from error
+
+        if (returned := _form_of(result)) != form:
+            same = "size and mode" if isinstance(images, Image.Image) else "shape, dtype and device"
             raise ConfigError(
-                f"{self.option}: the function {self.policy.title} failed on {described}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+                f"{what} returned {_describe(returned)} for {_describe(form)}; it must return the "
+                f"same {same}"
+            )
+        return result
 
 
 def call_on_whole(policy: Augment, image: Image.Image, numbers: NDArray[np.float64]) -> Image.Image:
@@ -176,18 +160,26 @@ def call_on_whole(policy: Augment, image: Image.Image, numbers: NDArray[np.float
     if hasattr(policy.function, "of_image"):
         return step.run_on_image(image, numbers)
 
-    # an array of its own, which the function may write into
-    pixels = torch.from_numpy(as_array(image).copy()).permute(2, 0, 1)
+    # memory of its own, which the function may write into
+    pixels = as_tensor(image).permute(2, 0, 1)
     result = step.run(pixels[None], numbers[None])[0]
     return from_array(result.permute(1, 2, 0).contiguous().numpy())
 
 
-def _describe_image(image: Image.Image) -> str:
-    return f"an image of {image.width} × {image.height} pixels in {image.mode}"
+def _form_of(value: Any) -> tuple[Any, ...]:
+    """What a function keeps of its images; of another value its type."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.dtype, value.device
+    return (*value.size, value.mode) if isinstance(value, Image.Image) else (type(value),)
 
 
-def _describe(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:
-    return f"a tensor of {tuple(shape)} {str(dtype).removeprefix('torch.')} on {device}"
+def _describe(form: tuple[Any, ...]) -> str:
+    match form:
+        case torch.Size() as shape, dtype, device:
+            return f"a tensor of {tuple(shape)} {str(dtype).removeprefix('torch.')} on {device}"
+        case width, height, mode:
+            return f"an image of {width} × {height} pixels in {mode}"
+    return f"a {form[0].__name__}"
 
 
 class _PlannedRandomness(TorchFunctionMode):

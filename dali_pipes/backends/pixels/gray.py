@@ -31,6 +31,11 @@ def as_array(image: Image.Image) -> np.ndarray:
     return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
+def as_tensor(image: Image.Image) -> torch.Tensor:
+    """The same as a tensor of its own: PyTorch warns of arrays that cannot be written."""
+    return torch.from_numpy(as_array(image).copy())
+
+
 def from_array(pixels: np.ndarray) -> Image.Image:
     """The image of (H, W, C) uint8, in RGB or L."""
     return Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
@@ -38,5 +43,4 @@ def from_array(pixels: np.ndarray) -> Image.Image:
 
 def gray_of(image: torch.Tensor) -> torch.Tensor:
     """(H, W, 1) uint8 of (H, W, 3), on the CPU."""
-    gray = from_array(image.numpy()).convert("L")
-    return torch.from_numpy(as_array(gray).copy())
+    return as_tensor(from_array(image.numpy()).convert("L"))

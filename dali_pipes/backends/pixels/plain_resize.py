@@ -7,8 +7,8 @@ another way. This arithmetic is that of OpenCV (modules/imgproc/src/resize.cpp, 
 Where OpenCV is installed it makes the linear ones itself: 0.1 CPU-ms for 224 × 224 pixels, of which
 NumPy takes 1.1.
 
-Cubic: OpenCV's processor-specific code adds up in float32, as PyTorch does with the same kernel.
-About one value in five thousand differs, by one step.
+Cubic, and all that is float32 already: OpenCV's processor-specific code adds up in float32, as
+PyTorch does with the same kernel. About one value of 8 bits in five thousand differs, by one step.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import interpolate
 
 from dali_pipes.plan.geometry import Pair
 
@@ -31,7 +32,8 @@ def resize_plain(image: NDArray[np.uint8], shape: Pair, cubic: bool = False) -> 
     if image.shape[:2] == shape:
         return image
     if cubic:
-        return _resize_cubic(image, shape)
+        resized = resize_plain_values(image.astype(np.float32), shape, "bicubic")
+        return np.rint(resized).clip(0, 255).astype(np.uint8, order="C")
     if opencv := _find_opencv():
         return opencv(image, shape[::-1]).reshape(*shape, image.shape[2])
     return _resize_linear(image, shape)
@@ -108,10 +110,10 @@ def _neighbours_of_values(
     return places[0], places[1], over, under
 
 
-def _resize_cubic(image: NDArray[np.uint8], shape: Pair) -> NDArray[np.uint8]:
-    planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
-    resized = torch.nn.functional.interpolate(
-        planes.to(torch.float32), shape, mode="bicubic", align_corners=False
-    )
-    rounded = resized.round_().clamp_(0, 255).to(torch.uint8)
-    return rounded[0].permute(1, 2, 0).contiguous().numpy()
+def resize_plain_values(
+    values: NDArray[np.float32], shape: Pair, interpolation: str
+) -> NDArray[np.float32]:
+    """(*shape, C) of values, (H, W, C)."""
+    planes = torch.from_numpy(np.ascontiguousarray(values)).permute(2, 0, 1)[None]
+    resized = interpolate(planes, shape, mode=interpolation, align_corners=False)
+    return resized[0].permute(1, 2, 0).numpy()

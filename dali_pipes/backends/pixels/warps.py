@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn.functional import grid_sample, pad
 
-from dali_pipes.backends.pixels.gray import as_array, from_array
+from dali_pipes.backends.pixels.gray import as_tensor, from_array
 from dali_pipes.backends.transfer import copy_to
 from dali_pipes.plan.augment.operations import (
     CODE,
@@ -133,8 +133,7 @@ def _warp_by_pillow(
         resample=Image.Resampling[interpolation.upper()],
         fillcolor=fill if len(fill) == 3 else fill[0],
     )
-    made = torch.from_numpy(as_array(moved).copy()).permute(2, 0, 1)
-    return made.contiguous().to(images.dtype)[None]
+    return as_tensor(moved).permute(2, 0, 1).contiguous().to(images.dtype)[None]
 
 
 def _warp_as_pillow(

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from dali_pipes.backends.pixels.functions import call_on_whole
-from dali_pipes.backends.pixels.gray import as_array, from_array
+from dali_pipes.backends.pixels.gray import as_array, as_tensor, from_array
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.plan.whole import WholeSteps
 from dali_pipes.plan.whole.base import DrawnStep
@@ -76,6 +76,4 @@ def change_array(
     """`change` for (height, width, channels) uint8."""
     if not any(one.happens for one in drawn):
         return pixels
-    # a copy: PyTorch warns of arrays that cannot be written
-    changed = change(from_array(pixels.numpy()), drawn, steps)
-    return torch.from_numpy(as_array(changed).copy())
+    return as_tensor(change(from_array(pixels.numpy()), drawn, steps))

@@ -4,7 +4,7 @@ Nothing is rounded to whole numbers: they are resized by Pillow in float32, and 
 the file where a bicubic filter goes beyond it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -16,7 +16,7 @@ from PIL import Image
 from dali_pipes.backends.pixels.decode import check_size
 from dali_pipes.backends.pixels.finish import Pixels, as_one
 from dali_pipes.backends.pixels.gray import WEIGHTS
-from dali_pipes.backends.pixels.values import resize_values
+from dali_pipes.backends.pixels.plain_resize import resize_plain_values
 from dali_pipes.backends.pixels.whole import WARPS
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.image_files.wide import decode_wide
@@ -70,7 +70,7 @@ class _WidePixels:
         region = self._values[top : top + height, left : left + width]
         # Pillow's NEAREST is what PyTorch calls "nearest-exact"
         method = interpolation.removesuffix("-exact")
-        resized = resize_values(region, size, method, antialias or interpolation != "bilinear")
+        resized = _resize(region, size, method, antialias)
         values = np.asarray(resized.clip(0, _WHITE) / np.float32(_STEP), np.float32)
         return as_one(torch.from_numpy(self._in_all_channels(values)))
 
@@ -93,7 +93,7 @@ def _change_once(values: Values, drawn: DrawnStep) -> Values:
     height, width = drawn.size.tolist()
     if drawn.kind in ("resize", "plain_resize"):
         is_smooth = drawn.kind == "resize"
-        return resize_values(values, (height, width), drawn.interpolation, is_smooth)
+        return _resize(values, (height, width), drawn.interpolation, is_smooth)
 
     # three equal numbers for one channel
     fill = [_STEP * each for each in drawn.fill]
@@ -110,12 +110,21 @@ def _change_once(values: Values, drawn: DrawnStep) -> Values:
     method, count = WARPS[drawn.kind]
     warp = (width, height), method, drawn.numbers[:count].tolist()
     resample = Image.Resampling[drawn.interpolation.upper()]
-    planes = [
-        np.asarray(
-            Image.fromarray(np.ascontiguousarray(values[..., at])).transform(
-                *warp, resample, fillcolor=fill[at]
-            )
-        )
-        for at in range(values.shape[2])
+    moved = [
+        plane.transform(*warp, resample, fillcolor=value)
+        for plane, value in zip(_planes(values), fill, strict=False)
     ]
-    return np.stack(planes, 2)
+    return np.stack(moved, 2)
+
+
+def _resize(values: Values, shape: Pair, interpolation: str, is_smooth: bool) -> Values:
+    if not is_smooth:
+        return resize_plain_values(values, shape, interpolation)
+    method = Image.Resampling[interpolation.upper()]
+    return np.stack([plane.resize(shape[::-1], method) for plane in _planes(values)], 2)
+
+
+def _planes(values: Values) -> Iterator[Image.Image]:
+    """Each channel: Pillow has no colors in float32."""
+    for at in range(values.shape[2]):
+        yield Image.fromarray(np.ascontiguousarray(values[..., at]))
