@@ -121,9 +121,10 @@ def build_loader(
     manifest.tell_omissions(strict)
     manifest.refuse_bad_images(max_bad_fraction)
     check_fit(manifest, transform.training)
-    _warn_of_turned(manifest, transform)
-    for view in views_of(transform):
-        _warn_of_small(manifest, view)
+    if not int(os.environ.get("LOCAL_RANK", 0)):
+        _warn_of_turned(manifest, transform)
+        for view in views_of(transform):
+            _warn_of_small(manifest, view)
 
     plan = Plan(
         manifest,
@@ -140,7 +141,9 @@ def build_loader(
     if batch_transform is not None:
         check_fits(batch_transform, manifest)
 
-    backend, config, target = choose_backend(config, device, transform)
+    backend, target = load_backend(config), resolve_device(device, config)
+    config = config.on_cores()
+    check_functions(transform, backend.functions_on(config.on_device(target), target))
     _check_shared_memory(config, transform, batch_size, manifest, target)
 
     def build_backend(transform: Transform, learned: Any) -> Backend:
@@ -172,7 +175,7 @@ def _warn_of_turned(manifest: Manifest, transform: Transform) -> None:
         return
     blocks = manifest.images.samples.blocks()
     turned = sum(int((manifest.take_orientations(ids) != 1).sum()) for ids in blocks)
-    if turned and not int(os.environ.get("LOCAL_RANK", 0)):
+    if turned:
         log.warning(
             "%s: datasets turns images by their EXIF tag, and this transform takes them as they "
             "are stored: %s; set exif='apply' in the transform to turn them",
@@ -190,7 +193,7 @@ def _warn_of_small(manifest: Manifest, view: Transform) -> None:
     resized = [] if view.resize is None else [WholeResize(size=view.resize)]
     steps = [*(view.before if isinstance(view, CenterCropTransform) else ()), *resized]
     count, first = find_small(view, manifest, view.shape, partial(smallest_sizes, steps))
-    if count and not int(os.environ.get("LOCAL_RANK", 0)):
+    if count:
         height, width = view.shape
         log.warning(
             "%s: %s of %s images are smaller than the crop of %d × %d pixels, and get black around "
@@ -203,20 +206,3 @@ def _warn_of_small(manifest: Manifest, view: Transform) -> None:
             width,
             manifest.name(first),
         )
-
-
-def choose_backend(
-    config: LoaderConfig, device: str | torch.device, *transforms: Transform
-) -> tuple[type[Backend], LoaderConfig, torch.device]:
-    """Returns the class of the backend that a config belongs to, with the config and the device
-    that it is built with.
-
-    Raises:
-        ConfigError: this machine has no such device, or lacks a package that the backend needs; or
-            a function of these transforms cannot run there.
-    """
-    backend, target = load_backend(config), resolve_device(device, config)
-    config = config.on_cores()
-    for transform in transforms:
-        check_functions(transform, backend.functions_on(config.on_device(target), target))
-    return backend, config, target

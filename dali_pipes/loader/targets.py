@@ -155,9 +155,7 @@ class TargetReader:
 
         # all that follows moves a mask of the stored image
         if self._manifest.masks_upright:
-            values = mask_to_stored(
-                values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
-            )
+            values = mask_to_stored(values, self._orientation(planned, at))
         return self._move_mask(values, planned, at, ignore_index)
 
     def _make_object_masks(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
@@ -165,19 +163,16 @@ class TargetReader:
             self._manifest.take_texts("outlines", planned.ids[at : at + 1])[0] or "[]"
         )
         left = [outline for outline, is_left in zip(outlines, kept, strict=True) if is_left]
+        ((height, width),) = self._manifest.take_sizes(planned.ids[at : at + 1]).tolist()
         # as numbers: `_move_mask` compares `outside` with the largest one that the dtype holds
         masks = [
-            self._move_mask(
-                rasterize(outline, *self._stored_size(planned, at)).view(np.uint8), planned, at, 0
-            )
+            self._move_mask(rasterize(outline, height, width).view(np.uint8), planned, at, 0)
             for outline in left
         ]
         return np.stack(masks).astype(bool) if masks else np.zeros((0, *planned.shape), bool)
 
-    def _stored_size(self, planned: PlannedBatch, at: int) -> tuple[int, int]:
-        """Height and width of the image as stored."""
-        ((height, width),) = self._manifest.take_sizes(planned.ids[at : at + 1]).tolist()
-        return height, width
+    def _orientation(self, planned: PlannedBatch, at: int) -> int:
+        return int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
 
     def _move_mask(self, mask: Values, planned: PlannedBatch, at: int, outside: int) -> Values:
         """Crops, resizes, flips and augments a mask of the stored image as the first view is;
@@ -185,9 +180,7 @@ class TargetReader:
         """
         view = planned.views[0]
         if self._transform.exif == "apply":
-            mask = turn_mask(
-                mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
-            )
+            mask = turn_mask(mask, self._orientation(planned, at))
 
         if outside > np.iinfo(mask.dtype).max:
             mask = mask.astype(np.int32)  # such as an ignore_index that is no uint8

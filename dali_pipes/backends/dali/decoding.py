@@ -61,10 +61,6 @@ class WayOut(NamedTuple):
     value: Any
     cost: str = ""  # what else it changes
 
-    def to_parts(self, owner: type) -> tuple[Mention, str]:
-        """Returns this as parts of an error."""
-        return Mention(owner, self.option, self.value), self.cost
-
 
 _WITHOUT_FANCY = WayOut("jpeg_fancy_upsampling", False, ", with other pixels")
 _WITHOUT_ENGINE = WayOut("hw_decoder_load", 0)
@@ -77,7 +73,7 @@ class RegionFault:
     what: str  # the fault, with its source
     # whether these versions with these options have it
     applies: Callable[[Versions, DaliOptions], bool]
-    way_out: "WayOut | None" = None  # what avoids it
+    way_out: WayOut | None = None  # what avoids it
     is_small: bool = False  # whether a few pixels are wrong, and others in each run
 
 
@@ -162,7 +158,7 @@ def choose(config: DaliOptions, on_gpu: bool) -> Decoding:
             )
         case "region" if faults:
             owner = type(config)
-            ways = [way.to_parts(owner) for way in ways_out(config)]
+            ways = [(Mention(owner, way.option, way.value), way.cost) for way in ways_out(config)]
             raise OptionError(
                 owner,
                 f"decode is region, but with {versions} {known}. Leave it at auto, or set ",

@@ -326,40 +326,23 @@ def check_functions(transform: Transform, device: torch.device) -> None:
     """
     for view in views_of(transform):
         for policy in view.functions_before:
-            try_on_whole(policy, view.channels)
+            _try_on_whole(policy, view.channels)
         for policy in view.augmenter.functions:
-            dtype = getattr(torch, DTYPES[view.dtype])
-            try_function(policy, view.shape, dtype, device, view.channels)
+            _try(policy, view, device)
 
 
-def try_function(
-    policy: Augment,
-    shape: tuple[int, int],
-    dtype: torch.dtype = torch.float32,
-    device: torch.device = _CPU,
-    channels: int = 3,
-) -> None:
-    """Tries one function on made-up images of this height and width, normalized to `dtype` if it
-    takes normalized ones.
-
-    Raises:
-        ConfigError: as `check_functions`.
-    """
-    images = _made_up(shape, channels).to(device)
+def _try(policy: Augment, view: Transform, device: torch.device) -> None:
+    images = _made_up(view.shape, view.channels).to(device)
     if policy.where == "normalized":
-        images = (images.float() - 127.5).div_(64).to(dtype)
+        images = (images.float() - 127.5).div_(64).to(getattr(torch, DTYPES[view.dtype]))
     numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
     if policy.geometry is not None:
-        policy.matrices(numbers, shape)
+        policy.matrices(numbers, view.shape)
     _check_step(_Step(policy, slice(None)), images, numbers)
 
 
-def try_on_whole(policy: Augment, channels: int = 3) -> None:
-    """Tries a function of the option `before` on made-up images of two sizes.
-
-    Raises:
-        ConfigError: as `check_functions`.
-    """
+def _try_on_whole(policy: Augment, channels: int) -> None:
+    """Tries a function of the option `before`, on images of two sizes."""
     draws_from_globals = False
     numbers = policy.draw(Draws(0, 0, np.arange(_TRIED)), 0)
     for shape in _WHOLE_SHAPES:

@@ -104,7 +104,7 @@ class TorchBackend(Backend):
 
         # persistent workers serve the new iterator; others would go on with the old one
         if not self._loader.persistent_workers:
-            self._end_workers()
+            end_workers(self._iterator)
 
         self._iterator = start_workers(self._loader)
 
@@ -125,7 +125,7 @@ class TorchBackend(Backend):
         return change_views(batch, self._views, View.normalize) if self._views else batch
 
     def close(self) -> None:
-        self._end_workers()
+        end_workers(self._iterator)
         self._images.reader.close()
         self._loader = self._iterator = None
 
@@ -139,9 +139,6 @@ class TorchBackend(Backend):
             what = f"{ahead} batches {text} of {config.num_workers} workers"
             yield Need(what, "shm", ahead * batch, "batch_size, num_workers or prefetch_factor")
         yield Need(f"a batch {text}", "host", batch, "batch_size")
-
-    def _end_workers(self) -> None:
-        end_workers(self._iterator)
 
 
 class _PlanSampler(Sampler[NumberedBatch]):
