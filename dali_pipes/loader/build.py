@@ -26,11 +26,11 @@ from dali_pipes.loader.bad_samples import BadSamples
 from dali_pipes.loader.batch import BatchTransform
 from dali_pipes.loader.device import resolve_device
 from dali_pipes.loader.fetching import check_room
-from dali_pipes.loader.fingerprint import fingerprint
 from dali_pipes.loader.loader import Loader
 from dali_pipes.loader.mistakes import DATALOADER_OPTIONS, refuse_other_kinds
 from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
+from dali_pipes.loader.resume import fingerprint
 from dali_pipes.loader.train_and_val import check_fit
 from dali_pipes.options import check_arguments
 from dali_pipes.plan.flips import check_flips

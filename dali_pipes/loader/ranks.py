@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.fingerprint import iter_changes
+from dali_pipes.loader.resume import iter_changes
 from dali_pipes.plan.plan import Plan, Rank
 
 log = logging.getLogger(__name__)

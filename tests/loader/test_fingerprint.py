@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dali_pipes as dp
-from dali_pipes.loader.fingerprint import to_json_value
+from dali_pipes.loader.resume import to_json_value
 from dali_pipes.measure.arms import SyntheticConfig
 
 WRAP = st.sampled_from([lambda x: x, np.asarray, lambda x: np.asarray(x)[()], torch.tensor])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planned import KB, labelled, sharded
 
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform, Windows
-from dali_pipes.loader.fingerprint import iter_changes
+from dali_pipes.loader.resume import iter_changes
 from dali_pipes.plan.windows import Lanes
 
 TRANSFORM = TrainTransform(size=8)

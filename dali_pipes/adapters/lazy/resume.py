@@ -7,7 +7,7 @@ from typing import Any
 
 from dali_pipes.adapters.lazy.order import SampleOrder
 from dali_pipes.errors import ConfigError
-from dali_pipes.loader.fingerprint import iter_changes
+from dali_pipes.loader.resume import iter_changes
 from dali_pipes.plan.philox import LARGEST_EPOCH
 
 
