@@ -56,8 +56,10 @@ def list_choices(cores: int, device: torch.device) -> list[LoaderChoice]:
             ),
         }
         found = found | on_gpu if cores >= _CORES_OF_A_GPU else on_gpu | found
+    decided = {name: config.on_cores(cores).on_device(device) for name, config in found.items()}
     return [
-        _choice(name, config.on_cores(cores).on_device(device)) for name, config in found.items()
+        LoaderChoice(name, config, config.concurrency.ahead, config.decodes_on == "gpu")
+        for name, config in decided.items()
     ]
 
 
@@ -89,10 +91,6 @@ def likely(
             why = why or error
     assert why
     raise why
-
-
-def _choice(name: str, config: LoaderConfig) -> LoaderChoice:
-    return LoaderChoice(name, config, config.concurrency.ahead, config.decodes_on == "gpu")
 
 
 def refuse(config: LoaderConfig, job: Job) -> None:

@@ -9,7 +9,7 @@ batches that are inside DALI.
 import gc
 import os
 import warnings
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -250,6 +250,7 @@ class DaliBackend(Backend):
         """
         counts = [len(group) for group in self.job.transform.groups]
         views = [f"view {number}" for number in range(sum(counts))]
+        is_last = self.job.transform.memory_format == "channels_last"
         # PARTIAL: a batch that is not full must stay so, and not be filled up
         iterator = DALIGenericIterator(
             [pipeline], [*views, "last"], last_batch_policy=LastBatchPolicy.PARTIAL
@@ -262,7 +263,10 @@ class DaliBackend(Backend):
                 if outputs is None:
                     return
                 (output,) = outputs
-                groups = in_layout([output[view] for view in views], self.job.transform)
+                # DALI's HWC is what PyTorch calls channels_last, with its axes in another order
+                groups = tuple(
+                    output[view].permute(0, 3, 1, 2) if is_last else output[view] for view in views
+                )
                 # `output` goes along, since it owns the memory of the batch
                 yield output, self._pair(groups, output["last"], in_work)
 
@@ -459,13 +463,6 @@ def shut_down(pipeline: Pipeline) -> None:
     Otherwise they live until a traceback or a cycle that holds the pipeline is collected.
     """
     pipeline._shutdown()  # what Pipeline.__del__ does; tensors that were handed out stay valid
-
-
-def in_layout(views: Sequence[torch.Tensor], transform: Transform) -> Groups:
-    """DALI's tensors as (N, C, H, W), not copied and not yet cast; each view is a group."""
-    # DALI's HWC is what PyTorch calls channels_last, with its axes in another order
-    is_last = transform.memory_format == "channels_last"
-    return tuple(images.permute(0, 3, 1, 2) if is_last else images for images in views)
 
 
 def regions_of(pipeline: Pipeline) -> Iterator[tuple[int, list[torch.Tensor]]]:

@@ -111,7 +111,7 @@ def _change_once(values: Values, drawn: DrawnStep) -> Values:
     warp = (width, height), method, drawn.numbers[:count].tolist()
     resample = Image.Resampling[drawn.interpolation.upper()]
     moved = [
-        plane.transform(*warp, resample, fillcolor=value)
+        np.asarray(plane.transform(*warp, resample, fillcolor=value))
         for plane, value in zip(_planes(values), fill, strict=False)
     ]
     return np.stack(moved, 2)
@@ -121,7 +121,8 @@ def _resize(values: Values, shape: Pair, interpolation: str, is_smooth: bool) ->
     if not is_smooth:
         return resize_plain_values(values, shape, interpolation)
     method = Image.Resampling[interpolation.upper()]
-    return np.stack([plane.resize(shape[::-1], method) for plane in _planes(values)], 2)
+    resized = [np.asarray(plane.resize(shape[::-1], method)) for plane in _planes(values)]
+    return np.stack(resized, 2)
 
 
 def _planes(values: Values) -> Iterator[Image.Image]:
