@@ -24,8 +24,9 @@ from dali_pipes.checks import check_int, check_min, check_number, check_range, t
 from dali_pipes.cli.conf import JOBS
 from dali_pipes.measure.arms import ARMS, SyntheticConfig
 from dali_pipes.options import _read_annotation, check_arguments
-from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
 from dali_pipes.plan.sampling import SAMPLINGS
+from dali_pipes.plan.steps.lists import POLICIES
+from dali_pipes.plan.steps.policies import RandomErasing
 from dali_pipes.plan.transforms import TRANSFORMS
 
 PACKAGE = Path(dp.__file__).parent

@@ -33,13 +33,12 @@ from dali_pipes.loader.mixing import check_fits
 from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.loader.train_and_val import check_fit
 from dali_pipes.options import check_arguments
-from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, choose_sampling
+from dali_pipes.plan.steps.lists import smallest_sizes
+from dali_pipes.plan.steps.whole import WholeResize
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, Transform
-from dali_pipes.plan.transforms.base import find_small, views_of
-from dali_pipes.plan.whole import smallest_sizes
-from dali_pipes.plan.whole.steps import WholeResize
+from dali_pipes.plan.transforms.base import check_flips, find_small, views_of
 from dali_pipes.system import memory
 from dali_pipes.system.modes import in_own_modes
 

@@ -22,7 +22,7 @@ from dali_pipes.loader.batch import Batch, BatchTransform
 from dali_pipes.loader.mixing_arithmetic import cut_box, symmetric_beta
 from dali_pipes.loader.mixing_kernels import blend_with_previous, paste_previous
 from dali_pipes.options import check_options
-from dali_pipes.plan.philox import BatchDraws
+from dali_pipes.plan.draws import BatchDraws
 from dali_pipes.system.modes import in_own_modes
 
 # Numbers of the draws of one batch. A number is never reused for something else; those from 16 on

@@ -12,7 +12,7 @@ from typing import Any
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.batch import BatchTransform
 from dali_pipes.loader.fingerprint import fingerprint, iter_changes
-from dali_pipes.plan.philox import LARGEST_EPOCH
+from dali_pipes.plan.draws import LARGEST_EPOCH
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 

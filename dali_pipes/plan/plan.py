@@ -21,14 +21,14 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError, SmallDataError
 from dali_pipes.options import check_arguments, check_options
-from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import turn_upright
+from dali_pipes.plan.draws import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
-from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, Windows, parse_sampling
+from dali_pipes.plan.steps.operations import Augmentation
+from dali_pipes.plan.steps.whole import DrawnStep
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.plan.whole.base import DrawnStep
 from dali_pipes.plan.windows import Lanes, LanesError
 
 P = ParamSpec("P")

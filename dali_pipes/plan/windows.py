@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.permutation import permute
-from dali_pipes.plan.philox import Kind
+from dali_pipes.plan.draws import Kind, permute
 
 Int = NDArray[np.int64]
 Place = tuple[int, int]  # epoch and step

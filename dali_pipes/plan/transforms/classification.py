@@ -11,18 +11,16 @@ from dali_pipes.checks import check_if_given, check_ordered_pair, check_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import OptionError
 from dali_pipes.options import option
+from dali_pipes.plan.draws import CROP_DRAW, CROP_TRIES, FLIP_DRAW, SHIFT_DRAW, Draws
 from dali_pipes.plan.geometry import (
-    CROP_DRAW,
-    CROP_TRIES,
-    FLIP_DRAW,
-    SHIFT_DRAW,
     Geometry,
     Int,
     center_crop,
     crop_geometry,
     resize_sizes,
 )
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.steps.lists import smallest_sizes
+from dali_pipes.plan.steps.whole import WholeResize, four_sides
 from dali_pipes.plan.transforms.base import (
     RandomTransform,
     Transform,
@@ -30,8 +28,6 @@ from dali_pipes.plan.transforms.base import (
     find_small,
     shape_of,
 )
-from dali_pipes.plan.whole import smallest_sizes
-from dali_pipes.plan.whole.steps import WholeResize, four_sides
 
 
 def is_too_small(resize: Any, shape: tuple[int, int]) -> bool:

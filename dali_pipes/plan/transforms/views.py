@@ -12,10 +12,10 @@ from dali_pipes.checks import check_choice, check_if_given, check_int, check_pix
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.options import option
-from dali_pipes.plan.augment.augmenter import Augmenter
-from dali_pipes.plan.augment.policies import Augment
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Geometry, Pair, crop_geometry, resize_sizes
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.steps.functions import Augment
+from dali_pipes.plan.steps.lists import Augmenter
 from dali_pipes.plan.transforms.base import Transform, find_small
 from dali_pipes.plan.transforms.classification import TrainTransform
 

@@ -122,7 +122,7 @@ class Augmentation:
     # rectangles that are not set to zero, (N, R, 6): the same, then the seed of the noise and one
     # of `FILLS`.
     erased: NDArray[np.int64]
-    # (N, K) what each function of the user's takes (policies/augment.py): a seed, then its draws
+    # (N, K) what each function of the user's takes (functions.py): a seed, then its draws
     numbers: NDArray[np.float64]
     # (N, M, 2, 3) for each function that moves pixels: the matrix as of `affine_matrices`
     moves: NDArray[np.float64]

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dali_pipes.checks import check_choice, check_number, describe_value, to_python
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Int
-from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.whole.base import (
+from dali_pipes.plan.steps.whole import (
     INTERPOLATIONS,
     DrawnStep,
     Float,
