@@ -160,6 +160,19 @@ def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
     return pair[0], pair[1]
 
 
+def check_fill(name: str, value: Any) -> tuple[int, int, int]:
+    """Returns a color, of which one number stands for all three; YAML has only lists."""
+    value = to_python(value)
+    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(numbers) not in (1, 3):
+        raise ConfigError(
+            f"{name} is {describe_value(value)}; it takes a number from 0 to 255, or three: red, "
+            "green and blue"
+        )
+    red, green, blue = (check_int(name, number, 0, 255) for number in numbers * (3 // len(numbers)))
+    return red, green, blue
+
+
 def check_path(option: str, value: Any) -> Any:
     """Returns the value if it is a path or a URL, as text or as a Path."""
     # a PathLike may also stand for bytes

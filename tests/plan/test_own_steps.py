@@ -100,7 +100,8 @@ def test_every_class_has_a_row_and_every_row_a_public_name(folder):
 
 
 def test_every_policy_has_a_row():
-    assert classes_in("augment/policies", Policy).items() <= POLICIES.items()
+    assert classes_in("steps", Policy).items() <= POLICIES.items()
+    assert len(classes_in("steps", Policy)) == len(POLICIES) - 3  # Augment, and two that erase
     for name in POLICIES:
         (default,) = (each.default for each in fields(POLICIES[name]) if each.name == "name")
         assert POLICIES[name].__name__ == default == name

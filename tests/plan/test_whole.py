@@ -362,7 +362,7 @@ def test_mistakes_are_named():
         "before: abs is an Augment with per='batch'": [dp.Augment(abs, per="batch")],
         "before: abs is an Augment with geometry": [dp.Augment(abs, geometry=abs)],
         "before: Augment has no function": ["Augment"],
-        "before: .* is none of .*; put a function into Augment": [abs],
+        "before: .* is a function; put it into Augment": [abs],
         "Resize has antialias=False, which needs interpolation=bilinear or bicubic": [
             {"name": "Resize", "antialias": False, "interpolation": "nearest"}
         ],

@@ -58,6 +58,132 @@ from dali_pipes.plan.steps.whole import (
     draw_function,
 )
 
+# A row is a step by its name in `before`, which is torchvision's or albumentations'.
+STEPS: dict[str, type[Any]] = {
+    "RandomRotation": WholeRotation,
+    "RandomAffine": WholeAffine,
+    "RandomPerspective": WholePerspective,
+    "Resize": WholeResize,
+    "Pad": WholePad,
+    "RandomHorizontalFlip": WholeFlip,
+    "RandomVerticalFlip": WholeFlip,
+    "RandomRotate90": WholeQuarterTurn,
+    "Transpose": WholeTranspose,
+    "RandomSizedCrop": WholeSizedCrop,
+    "Augment": Augment,
+}
+# A row is a policy by its name in `augment`.
+POLICIES: dict[str, type[Any]] = {
+    "TrivialAugmentWide": TrivialAugmentWide,
+    "RandAugment": RandAugment,
+    "AutoAugment": AutoAugment,
+    "ColorJitter": ColorJitter,
+    "RandomGrayscale": RandomGrayscale,
+    "RandomSolarize": RandomSolarize,
+    "RandomPosterize": RandomPosterize,
+    "RandomInvert": RandomInvert,
+    "RandomAutocontrast": RandomAutocontrast,
+    "RandomEqualize": RandomEqualize,
+    "RandomAdjustSharpness": RandomAdjustSharpness,
+    "GaussianBlur": GaussianBlur,
+    "RandomRotation": RandomRotation,
+    "Augment": Augment,
+    "TimmRandAugment": TimmRandAugment,
+    "RandomErasing": RandomErasing,
+    "TimmRandomErasing": TimmRandomErasing,
+}
+WholeSteps = Sequence[WholeStep | Augment]
+_MOST_SIZES = 64  # that images may have by random steps
+_MOST = (BOXES_DRAW - BEFORE_DRAW) // STEP_DRAWS
+
+
+def check_steps(option: str, values: Any) -> list[WholeStep | Augment]:
+    """Returns the steps of a list of names, mappings of a name and options, or steps."""
+    example = "steps: [{'name': 'RandomRotation', 'degrees': 30}]"
+    steps = _read_list(option, values, STEPS, (WholeStep, Augment), example)
+    for step in steps:
+        if isinstance(step, Augment):
+            check_function(option, step)
+
+    if sum(map(_ranges_of, steps)) > _MOST:
+        raise ConfigError(
+            f"{option} has {len(steps)} steps; it can have {_MOST} at most, and a function counts "
+            "as two"
+        )
+    return steps
+
+
+def check_policies(option: str, values: Any) -> list[Any]:
+    """Returns the policies of a list of names, mappings of a name and options, or policies."""
+    kinds = (Policy, Augment, RandomErasing)
+    policies = _read_list(option, values, POLICIES, kinds, "policies: ['TrivialAugmentWide']")
+
+    # RandomErasing works on the normalized image, after all other operations
+    if any(isinstance(policy, RandomErasing) for policy in policies[:-1]):
+        raise ConfigError(
+            f"{option}: RandomErasing works on the normalized image; put it last, and only once"
+        )
+    # DALI's graph makes all other operations before a function can run
+    for before, policy in pairwise(policies):
+        if _turn_of(before) > _turn_of(policy):
+            raise ConfigError(
+                f"{option}: {policy.name} stands after the function {before.title}; write the "
+                "policies that are no Augment first, then Augment(…), then Augment(…, "
+                "where='normalized')"
+            )
+
+    return policies
+
+
+def _turn_of(policy: Any) -> int:
+    """When it is carried out: operations first, then functions of the user's, then erasing."""
+    if isinstance(policy, Augment):
+        return 1 if policy.where == "uint8" else 2
+    return 3 if isinstance(policy, RandomErasing) else 0
+
+
+def _read_list(
+    option: str, values: Any, rows: Mapping[str, type[Any]], kinds: tuple[type, ...], example: str
+) -> list[Any]:
+    """The steps of a list of names, of mappings of a name and options, or of `kinds`."""
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
+        raise ConfigError(f"{option} is {values!r}; it takes a list of {example}")
+    return [each if isinstance(each, kinds) else _make_step(option, each, rows) for each in values]
+
+
+def _make_step(option: str, value: Any, rows: Mapping[str, type[Any]]) -> Any:
+    """The step of a name, or of a mapping of its name and options."""
+    options = {"name": value} if isinstance(value, str) else value
+    name = options.get("name") if isinstance(options, Mapping) else None
+    if not isinstance(name, str) or name not in rows:
+        raise ConfigError(f"{option}: {_explain_unknown(value, rows)}")
+
+    known = [field.name for field in fields(rows[name]) if field.init and field.name != "name"]
+    if unknown := set(map(str, options)) - {"name", *known}:
+        raise ConfigError(
+            f"{option}: {name} does not take {', '.join(sorted(unknown))}; it takes "
+            f"{', '.join(known)}"
+        )
+    if rows[name] is Augment and "function" not in options:
+        raise ConfigError(
+            f"{option}: Augment has no function; write one as 'package.module:function'"
+        )
+    return rows[name](**options)
+
+
+def _explain_unknown(value: Any, rows: Mapping[str, type[Any]]) -> str:
+    if type(value).__module__.startswith("torchvision."):
+        return (
+            f"{type(value).__name__} is torchvision's; transform_from_torch(transform) makes a "
+            "whole transform of torchvision's, or write its name; or put it into Augment(…)"
+        )
+    if callable(value) and not isinstance(value, type):
+        return f"{describe_value(value)} is a function; put it into Augment(…)"
+    return (
+        f"{describe_value(value)} is none of {', '.join(rows)}; one with options "
+        "is a mapping of its name and of them"
+    )
+
 
 class Augmenter:
     """A list of policies, ready to draw.
@@ -112,122 +238,6 @@ class Augmenter:
         return np.hstack(numbers), np.hstack(moves)
 
 
-def check_policies(option: str, values: Any) -> list[Any]:
-    """Returns the policies of a list of names, mappings of a name and options, or policies."""
-    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
-        raise ConfigError(
-            f"{option} is {values!r}; it takes a list of policies: ['TrivialAugmentWide']"
-        )
-    policies = [_parse_policy(option, value) for value in values]
-
-    # RandomErasing works on the normalized image, after all other operations
-    if any(isinstance(policy, RandomErasing) for policy in policies[:-1]):
-        raise ConfigError(
-            f"{option}: RandomErasing works on the normalized image; put it last, and only once"
-        )
-    # DALI's graph makes all other operations before a function can run
-    for before, policy in pairwise(policies):
-        if _step_of(before) > _step_of(policy):
-            raise ConfigError(
-                f"{option}: {policy.name} stands after the function {before.title}; write the "
-                "policies that are no Augment first, then Augment(…), then Augment(…, "
-                "where='normalized')"
-            )
-
-    return policies
-
-
-def _step_of(policy: Any) -> int:
-    """When it is carried out: operations first, then functions of the user's, then erasing."""
-    if isinstance(policy, Augment):
-        return 1 if policy.where == "uint8" else 2
-    return 3 if isinstance(policy, RandomErasing) else 0
-
-
-def _parse_policy(option: str, value: Any) -> Any:
-    if isinstance(value, (Policy, Augment, RandomErasing)):
-        return value
-
-    options = (
-        {"name": value}
-        if isinstance(value, str)
-        else dict(value)
-        if isinstance(value, Mapping)
-        else {}
-    )
-
-    name = options.get("name")
-    if not isinstance(name, str) or name not in POLICIES:
-        raise ConfigError(f"{option}: {_explain_unknown(value)}")
-
-    known = [field.name for field in fields(POLICIES[name]) if field.init and field.name != "name"]
-    if unknown := set(map(str, options)) - {"name", *known}:
-        raise ConfigError(
-            f"{option}: {name} does not take {', '.join(sorted(unknown))}; it takes "
-            f"{', '.join(known)}"
-        )
-    if name == "Augment" and "function" not in options:
-        raise ConfigError(
-            f"{option}: Augment has no function; write one as 'package.module:function'"
-        )
-
-    return POLICIES[name](**options)
-
-
-def _explain_unknown(value: Any) -> str:
-    if type(value).__module__.startswith("torchvision."):
-        return (
-            f"{type(value).__name__} is torchvision's; transform_from_torch(transform) makes a "
-            "whole transform of torchvision's, or write its name; or put it into Augment(…)"
-        )
-    if callable(value) and not isinstance(value, type):
-        return f"{describe_value(value)} is a function; put it into Augment(…)"
-    return (
-        f"{describe_value(value)} is none of {', '.join(POLICIES)}; one with options "
-        "is a mapping of its name and of them"
-    )
-
-
-# A row is a step by torchvision's or albumentations' name of it, with the options that the name
-# itself sets.
-STEPS: dict[str, tuple[type[Any], dict[str, Any]]] = {
-    "RandomRotation": (WholeRotation, {}),
-    "RandomAffine": (WholeAffine, {}),
-    "RandomPerspective": (WholePerspective, {}),
-    "Resize": (WholeResize, {}),
-    "Pad": (WholePad, {"interpolation": "nearest"}),
-    "RandomHorizontalFlip": (WholeFlip, {"vertical": False}),
-    "RandomVerticalFlip": (WholeFlip, {"vertical": True}),
-    "RandomRotate90": (WholeQuarterTurn, {"interpolation": "nearest"}),
-    "Transpose": (WholeTranspose, {"interpolation": "nearest"}),
-    "RandomSizedCrop": (WholeSizedCrop, {"interpolation": "nearest"}),
-    "Augment": (Augment, {}),
-}
-WholeSteps = Sequence[WholeStep | Augment]
-_WITH_OPTIONS = "one with options is a mapping of its name and of them"
-_MOST_SIZES = 64  # that images may have by random steps
-_MOST = (BOXES_DRAW - BEFORE_DRAW) // STEP_DRAWS
-
-
-def check_steps(option: str, values: Any) -> list[WholeStep | Augment]:
-    """Returns the steps of a list of names, mappings of a name and options, or steps."""
-    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
-        raise ConfigError(
-            f"{option} is {values!r}; it takes a list of steps: [{{'name': 'RandomRotation', "
-            "'degrees': 30}]"
-        )
-    if len(values) > _MOST:
-        raise ConfigError(f"{option} has {len(values)} steps; it can have {_MOST} at most")
-
-    steps = [_parse_step(option, value) for value in values]
-    if sum(map(_ranges_of, steps)) > _MOST:
-        raise ConfigError(
-            f"{option} has {len(steps)} steps; it can have {_MOST} at most, and a function counts "
-            "as two"
-        )
-    return steps
-
-
 def draw_steps(steps: WholeSteps, sizes: Int, draws: Draws) -> tuple[DrawnStep, ...]:
     """Draws these steps for images of `sizes`, (N, 2) heights and widths."""
     drawn: list[DrawnStep] = []
@@ -266,57 +276,3 @@ def smallest_sizes(steps: WholeSteps, sizes: Int) -> Int:
 def _ranges_of(step: WholeStep | Augment) -> int:
     """How many ranges of `STEP_DRAWS` draws a step has; a function may need more than one."""
     return -(-RANGE // STEP_DRAWS) if isinstance(step, Augment) else 1
-
-
-def _parse_step(option: str, value: Any) -> WholeStep | Augment:
-    step = value if isinstance(value, (WholeStep, Augment)) else _make_step(option, value)
-    if isinstance(step, Augment):
-        check_function(option, step)
-    return step
-
-
-def _make_step(option: str, value: Any) -> Any:
-    """The step of a name, or of a mapping of its name and options."""
-    options = {"name": value} if isinstance(value, str) else value
-    name = options.get("name") if isinstance(options, Mapping) else None
-    if not isinstance(name, str) or name not in STEPS:
-        a_function = callable(value) and not isinstance(value, type)
-        instead = "put a function into Augment(…)" if a_function else _WITH_OPTIONS
-        raise ConfigError(
-            f"{option}: {describe_value(value)} is none of {', '.join(STEPS)}; {instead}"
-        )
-
-    kind, own = STEPS[name]
-    known = [field.name for field in fields(kind) if field.init and field.name not in own]
-    if unknown := set(map(str, options)) - set(known):
-        raise ConfigError(
-            f"{option}: {name} does not take {', '.join(sorted(unknown))}; it takes "
-            f"{', '.join(each for each in known if each != 'name')}"
-        )
-    if kind is Augment and "function" not in options:
-        raise ConfigError(
-            f"{option}: Augment has no function; write one as 'package.module:function'"
-        )
-    return kind(**own, **options)
-
-
-# A row is a policy by its name in `augment`.
-POLICIES: dict[str, type[Any]] = {
-    "TrivialAugmentWide": TrivialAugmentWide,
-    "RandAugment": RandAugment,
-    "AutoAugment": AutoAugment,
-    "ColorJitter": ColorJitter,
-    "RandomGrayscale": RandomGrayscale,
-    "RandomSolarize": RandomSolarize,
-    "RandomPosterize": RandomPosterize,
-    "RandomInvert": RandomInvert,
-    "RandomAutocontrast": RandomAutocontrast,
-    "RandomEqualize": RandomEqualize,
-    "RandomAdjustSharpness": RandomAdjustSharpness,
-    "GaussianBlur": GaussianBlur,
-    "RandomRotation": RandomRotation,
-    "Augment": Augment,
-    "TimmRandAugment": TimmRandAugment,
-    "RandomErasing": RandomErasing,
-    "TimmRandomErasing": TimmRandomErasing,
-}

@@ -80,6 +80,7 @@ PAIR_PROBABILITIES = np.array(
 PAIR_BINS = np.array([[bin for _, _, bin in pair] for pair in IMAGENET_PAIRS])
 
 
+FILTERS = ("nearest", "bilinear", "bicubic")  # by which pixels move; Pillow's
 # what erased rectangles become: zeros, one normally distributed color, or such a pixel each
 FILLS = ("const", "rand", "pixel")
 

@@ -6,7 +6,7 @@ A policy is a dataclass of options that fills slots with operations. Each policy
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from dali_pipes.plan.steps import operations
 from dali_pipes.plan.steps.operations import (
     CODE,
     FILLS,
+    FILTERS,
     RANDOM_CODES,
     RANDOM_OPS,
     Codes,
@@ -26,14 +27,17 @@ from dali_pipes.plan.steps.operations import (
     Slot,
 )
 
-INTERPOLATIONS = ("nearest", "bilinear")
 # whose histograms Equalize makes, and the operation that does it
 EQUALIZE = {"opencv": "Equalize", "torchvision": "EqualizeInSteps"}
+# of rectangles: attempts at each, as in torchvision; the most of an image; and draws of each
+_TRIES, _MOST_RECTANGLES, _RECTANGLE_DRAWS = 10, 16, 16
 
 
 @dataclass(kw_only=True, slots=True)
 class Policy(Options, ABC):
     """One way to draw operations."""
+
+    name: str = ""
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -58,14 +62,6 @@ class Policy(Options, ABC):
         """
 
 
-def sign_magnitudes(ops: Codes, magnitudes: Numbers, sign: NDArray[np.float64]) -> Numbers:
-    """The magnitudes, negated half of the time for operations that have a direction.
-
-    `sign` are random numbers in [0, 1).
-    """
-    return np.where(operations.SIGNED[ops] & (sign <= 0.5), -magnitudes, magnitudes)
-
-
 def choose_op(
     op: str, magnitudes: NDArray[np.float64], happens: NDArray[np.bool_]
 ) -> tuple[Codes, Numbers]:
@@ -75,40 +71,42 @@ def choose_op(
     ]
 
 
-def equalize_option() -> Any:
-    """The option of policies that equalize: OpenCV's way, which is in DALI's graph, or
-    torchvision's.
-    """
-    return option("opencv", check_choice, tuple(EQUALIZE))
-
-
-def ops_with(equalize: str, ops: tuple[str, ...]) -> tuple[str, ...]:
-    """These operations, with that of the option `equalize` for Equalize."""
-    return tuple(EQUALIZE[equalize] if op == "Equalize" else op for op in ops)
-
-
-def codes_with(equalize: str, ops: Codes) -> Codes:
-    """As `ops_with`, for codes of operations."""
-    chosen = np.int8(CODE[EQUALIZE[equalize]])
-    return np.where(ops == CODE["Equalize"], chosen, ops)
-
-
 @dataclass(kw_only=True, slots=True)
-class RandomInvert(Policy):
-    """All values inverted, with probability `p`."""
+class OperationPolicy(Policy):
+    """One operation, always as strong, with probability `p`."""
 
-    name: str = "RandomInvert"
     p: float = option(0.5, check_number, 0, 1)
 
-    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Invert",)),)
+    @property
+    @abstractmethod
+    def op(self) -> str:
+        """One of `OPS`."""
+
+    @property
+    def magnitude(self) -> float:
+        """That of the operation, as in `Augmentation.magnitudes`."""
+        return 0.0
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (Slot((self.op,)),)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         happens, *_ = draws.uniform(first)
-        return choose_op("Invert", np.zeros_like(happens), happens < self.p)
+        return choose_op(self.op, np.full_like(happens, self.magnitude), happens < self.p)
 
 
 @dataclass(kw_only=True, slots=True)
-class RandomPosterize(Policy):
+class RandomInvert(OperationPolicy):
+    """All values inverted, with probability `p`."""
+
+    name: str = "RandomInvert"
+
+    op: ClassVar[str] = "Invert"
+
+
+@dataclass(kw_only=True, slots=True)
+class RandomPosterize(OperationPolicy):
     """Only the highest bits of each value kept, with probability `p`.
 
     Attributes:
@@ -117,17 +115,16 @@ class RandomPosterize(Policy):
 
     name: str = "RandomPosterize"
     bits: int = option(4, check_int, 0, 8)
-    p: float = option(0.5, check_number, 0, 1)
 
-    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Posterize",)),)
+    op: ClassVar[str] = "Posterize"
 
-    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        happens, *_ = draws.uniform(first)
-        return choose_op("Posterize", np.full_like(happens, self.bits), happens < self.p)
+    @property
+    def magnitude(self) -> float:
+        return self.bits
 
 
 @dataclass(kw_only=True, slots=True)
-class RandomSolarize(Policy):
+class RandomSolarize(OperationPolicy):
     """All values from a threshold on inverted, with probability `p`, as in BYOL (Grill et al.,
     NeurIPS 2020, appendix B).
 
@@ -137,33 +134,26 @@ class RandomSolarize(Policy):
 
     name: str = "RandomSolarize"
     threshold: int = option(128, check_int, 0, 256)
-    p: float = option(0.5, check_number, 0, 1)
 
-    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Solarize",)),)
+    op: ClassVar[str] = "Solarize"
 
-    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        happens, *_ = draws.uniform(first)
+    @property
+    def magnitude(self) -> float:
         # halfway between two pixel values, so that no rounding moves the threshold onto another one
-        between = (self.threshold - 0.5) / 255
-        return choose_op("Solarize", np.full_like(happens, between), happens < self.p)
+        return (self.threshold - 0.5) / 255
 
 
 @dataclass(kw_only=True, slots=True)
-class RandomAutocontrast(Policy):
+class RandomAutocontrast(OperationPolicy):
     """The darkest value of each channel made 0 and the brightest 255, with probability `p`."""
 
     name: str = "RandomAutocontrast"
-    p: float = option(0.5, check_number, 0, 1)
 
-    slots: ClassVar[tuple[Slot, ...]] = (Slot(("AutoContrast",)),)
-
-    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        happens, *_ = draws.uniform(first)
-        return choose_op("AutoContrast", np.zeros_like(happens), happens < self.p)
+    op: ClassVar[str] = "AutoContrast"
 
 
 @dataclass(kw_only=True, slots=True)
-class RandomEqualize(Policy):
+class RandomEqualize(OperationPolicy):
     """The histogram of each channel flattened, with probability `p`.
 
     Attributes:
@@ -171,20 +161,15 @@ class RandomEqualize(Policy):
     """
 
     name: str = "RandomEqualize"
-    p: float = option(0.5, check_number, 0, 1)
-    equalize: str = equalize_option()
+    equalize: str = option("opencv", check_choice, tuple(EQUALIZE))
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        return (Slot((EQUALIZE[self.equalize],)),)
-
-    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        happens, *_ = draws.uniform(first)
-        return choose_op(EQUALIZE[self.equalize], np.zeros_like(happens), happens < self.p)
+    def op(self) -> str:
+        return EQUALIZE[self.equalize]
 
 
 @dataclass(kw_only=True, slots=True)
-class RandomAdjustSharpness(Policy):
+class RandomAdjustSharpness(OperationPolicy):
     """Another sharpness, with probability `p`.
 
     Attributes:
@@ -193,31 +178,25 @@ class RandomAdjustSharpness(Policy):
 
     name: str = "RandomAdjustSharpness"
     sharpness_factor: float = option(2.0, check_number, 0, 1000)
-    p: float = option(0.5, check_number, 0, 1)
 
-    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Sharpness",)),)
+    op: ClassVar[str] = "Sharpness"
 
-    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        happens, *_ = draws.uniform(first)
-        return choose_op(
-            "Sharpness", np.full_like(happens, self.sharpness_factor - 1), happens < self.p
-        )
+    @property
+    def magnitude(self) -> float:
+        return self.sharpness_factor - 1
 
 
 @dataclass(kw_only=True, slots=True)
-class RandomGrayscale(Policy):
+class RandomGrayscale(OperationPolicy):
     """Gray in three channels, with probability `p`."""
 
     name: str = "RandomGrayscale"
     p: float = option(0.1, check_number, 0, 1)
 
     colors: ClassVar[str] = "RandomGrayscale"
-    slots: ClassVar[tuple[Slot, ...]] = (Slot(("Color",)),)
-
-    def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
-        # -1 makes the factor 0: nothing of the colour is left
-        happens, *_ = draws.uniform(first)
-        return choose_op("Color", np.full_like(happens, -1), happens < self.p)
+    op: ClassVar[str] = "Color"
+    # makes the factor 0: nothing of the color is left
+    magnitude: ClassVar[float] = -1.0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -228,7 +207,7 @@ class RandomRotation(Policy):
 
     name: str = "RandomRotation"
     degrees: float = option(15.0, check_number, 0, 180)
-    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
+    interpolation: str = option("nearest", check_choice, FILTERS[:2])
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -335,23 +314,49 @@ class ColorJitter(Policy):
 
 
 @dataclass(kw_only=True, slots=True)
-class TrivialAugmentWide(Policy):
-    """One operation at any of the magnitudes: Müller and Hutter, "TrivialAugment" (ICCV 2021), the
-    wide space.
+class TablePolicy(Policy):
+    """Operations that are drawn from a table.
 
     Attributes:
-        equalize: how Equalize flattens a histogram, "opencv" or "torchvision"
-            (docs/augmentation.md).
+        interpolation: of operations that move pixels, "nearest" or "bilinear".
+        equalize: how Equalize flattens a histogram, "opencv", as DALI's operator does it, or
+            "torchvision" (docs/augmentation.md).
+    """
+
+    interpolation: str = option("nearest", check_choice, FILTERS[:2])
+    equalize: str = option("opencv", check_choice, tuple(EQUALIZE))
+
+    def slot(self, ops: tuple[str, ...]) -> Slot:
+        """One for these operations."""
+        chosen = tuple(EQUALIZE[self.equalize] if op == "Equalize" else op for op in ops)
+        return Slot(chosen, self.interpolation)
+
+    def choose(
+        self, ops: Codes, magnitudes: Numbers, sign: NDArray[np.float64]
+    ) -> tuple[Codes, Numbers]:
+        """These operations and magnitudes, negated half of the time for operations that have a
+        direction.
+
+        `sign` are random numbers in [0, 1).
+        """
+        is_negative = operations.SIGNED[ops] & (sign <= 0.5)
+        equalize = np.int8(CODE[EQUALIZE[self.equalize]])
+        chosen = np.where(ops == CODE["Equalize"], equalize, ops)
+        return chosen, np.where(is_negative, -magnitudes, magnitudes)
+
+
+@dataclass(kw_only=True, slots=True)
+class TrivialAugmentWide(TablePolicy):
+    """One operation at any of the magnitudes: Müller and Hutter, "TrivialAugment" (ICCV 2021), the
+    wide space.
     """
 
     name: str = "TrivialAugmentWide"
     num_magnitude_bins: int = option(31, check_int, 2, 2**16)
-    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
-    equalize: str = equalize_option()
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        return (Slot(ops_with(self.equalize, RANDOM_OPS[1:]), self.interpolation),)
+        return (self.slot(RANDOM_OPS[1:]),)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         place, bin, sign, _ = draws.uniform(first)
@@ -366,20 +371,14 @@ class TrivialAugmentWide(Policy):
         )
 
         ops = RANDOM_CODES[(place * len(RANDOM_CODES)).astype(int)]
-        magnitudes = sign_magnitudes(
-            ops, magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)], sign
-        )
-        return codes_with(self.equalize, ops)[:, None], magnitudes[:, None]
+        magnitudes = magnitudes[ops, (bin * self.num_magnitude_bins).astype(int)]
+        return self.choose(ops[:, None], magnitudes[:, None], sign[:, None])
 
 
 @dataclass(kw_only=True, slots=True)
-class RandAugment(Policy):
+class RandAugment(TablePolicy):
     """`num_ops` operations, all at one magnitude: Cubuk et al., "RandAugment" (CVPR Workshops
     2020).
-
-    Attributes:
-        equalize: how Equalize flattens a histogram, "opencv" or "torchvision"
-            (docs/augmentation.md).
     """
 
     name: str = "RandAugment"
@@ -387,8 +386,6 @@ class RandAugment(Policy):
     num_ops: int = option(2, check_int, 1, STEP_DRAWS)
     magnitude: int = option(9, check_int, 0, 2**16)
     num_magnitude_bins: int = option(31, check_int, 2, 2**16)
-    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
-    equalize: str = equalize_option()
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -401,39 +398,27 @@ class RandAugment(Policy):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        return (Slot(ops_with(self.equalize, RANDOM_OPS[1:]), self.interpolation),) * self.num_ops
+        return (self.slot(RANDOM_OPS[1:]),) * self.num_ops
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         place, sign, _, _ = draws.uniform(np.arange(first, first + self.num_ops))
         ops = RANDOM_CODES[(place * len(RANDOM_CODES)).astype(int)]
         magnitudes = operations.classic_space(self.num_magnitude_bins, shape)[ops, self.magnitude]
-        return codes_with(self.equalize, ops), sign_magnitudes(ops, magnitudes, sign)
+        return self.choose(ops, magnitudes, sign)
 
 
 @dataclass(kw_only=True, slots=True)
-class AutoAugment(Policy):
+class AutoAugment(TablePolicy):
     """One of 25 learned pairs of operations: Cubuk et al., "AutoAugment" (CVPR 2019), those of
     ImageNet.
-
-    Attributes:
-        equalize: how Equalize flattens a histogram, "opencv" or "torchvision"
-            (docs/augmentation.md).
     """
 
     name: str = "AutoAugment"
-    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
-    equalize: str = equalize_option()
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         places = zip(*operations.IMAGENET_PAIRS, strict=True)
-        return tuple(
-            Slot(
-                ops_with(self.equalize, tuple(sorted({op for op, _, _ in place}))),
-                self.interpolation,
-            )
-            for place in places
-        )
+        return tuple(self.slot(tuple(sorted({op for op, _, _ in place}))) for place in places)
 
     def draw(self, draws: Draws, first: int, shape: tuple[int, int]) -> tuple[Codes, Numbers]:
         place, *_ = draws.uniform(first)
@@ -444,10 +429,7 @@ class AutoAugment(Policy):
             happens <= operations.PAIR_PROBABILITIES[pair], operations.PAIR_CODES[pair], 0
         ).astype(np.int8)
         magnitudes = operations.classic_space(10, shape)[ops, operations.PAIR_BINS[pair]]
-        return codes_with(self.equalize, ops), sign_magnitudes(ops, magnitudes, sign)
-
-
-_TRIES = 10  # attempts at a rectangle, as in torchvision
+        return self.choose(ops, magnitudes, sign)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -509,10 +491,6 @@ class RandomErasing(Options):
         return np.where(fits[at][:, None], rectangles, 0).astype(np.int64)
 
 
-_MOST = 16  # rectangles of an image
-_DRAWS = 16  # numbers of draws of each rectangle
-
-
 @dataclass(kw_only=True, slots=True)
 class TimmRandomErasing(RandomErasing):
     """Rectangles of random area and aspect filled after normalization, with probability `p`, as
@@ -531,8 +509,8 @@ class TimmRandomErasing(RandomErasing):
     scale: tuple[float, float] = option((0.02, 1 / 3), check_ordered_pair)
     ratio: tuple[float, float] = option((0.3, 1 / 0.3), check_ordered_pair)
     mode: str = option("pixel", check_choice, FILLS)
-    min_count: int = option(1, check_int, 1, _MOST)
-    max_count: int = option(1, check_int, 1, _MOST)
+    min_count: int = option(1, check_int, 1, _MOST_RECTANGLES)
+    max_count: int = option(1, check_int, 1, _MOST_RECTANGLES)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -547,7 +525,7 @@ class TimmRandomErasing(RandomErasing):
 
         # each rectangle has draws of its own, so a larger max_count changes no other
         regions = [
-            self._region(draws, first + 1 + number * _DRAWS, shape, counts)
+            self._region(draws, first + 1 + number * _RECTANGLE_DRAWS, shape, counts)
             for number in range(self.max_count)
         ]
         filled = np.stack(regions, axis=1)
@@ -560,7 +538,7 @@ class TimmRandomErasing(RandomErasing):
         self, draws: Draws, first: int, shape: tuple[int, int], counts: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         places = self.first_fit(draws, first, shape, counts)
-        high, low, _, _ = draws.uniform(first + _DRAWS - 1)
+        high, low, _, _ = draws.uniform(first + _RECTANGLE_DRAWS - 1)
         # 62 bits, since a seed is a positive number of 63
         seeds = (high * 2**31).astype(np.int64) << 31 | (low * 2**31).astype(np.int64)
         fills = np.full_like(seeds, FILLS.index(self.mode))

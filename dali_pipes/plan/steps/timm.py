@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, describe_value
+from dali_pipes.checks import check_choice, check_fill, describe_value
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.plan.draws import STEP_DRAWS, Draws
-from dali_pipes.plan.steps.operations import CODE, Codes, Numbers, Slot
+from dali_pipes.plan.steps.operations import CODE, FILTERS, Codes, Numbers, Slot
 from dali_pipes.plan.steps.policies import Policy
 
 Levels = NDArray[np.float64]
 Fill = tuple[int, int, int]
-INTERPOLATIONS = ("bilinear", "bicubic", "random")
+TIMM_FILTERS = (*FILTERS[1:], "random")
 LAYER_DRAWS = 2  # draws of each layer
 
 
@@ -227,16 +227,6 @@ def check_config(option: str, value: Any) -> str:
     return value
 
 
-def check_fill(option: str, value: Any) -> tuple[int, ...]:
-    """Returns the three numbers of a color as a tuple; YAML has only lists."""
-    values = tuple(value) if isinstance(value, (list, tuple)) else ()
-    if len(values) != 3 or not all(type(each) is int and 0 <= each <= 255 for each in values):
-        raise ConfigError(
-            f"{option} is {describe_value(value)}; it takes three whole numbers from 0 to 255"
-        )
-    return values
-
-
 @dataclass(kw_only=True, slots=True)
 class TimmRandAugment(Policy):
     """timm's `rand_augment_transform(config)`: `n` operations, each with probability `p`, at the
@@ -251,7 +241,7 @@ class TimmRandAugment(Policy):
 
     name: str = "TimmRandAugment"
     config: str = option("rand-m9-mstd0.5-inc1", check_config)
-    interpolation: str = option("bicubic", check_choice, INTERPOLATIONS)
+    interpolation: str = option("bicubic", check_choice, TIMM_FILTERS)
     fill: tuple[int, int, int] = option(GRAY, check_fill)
 
     @property

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, check_number, describe_value, to_python
+from dali_pipes.checks import check_choice, check_fill, check_number, describe_value, to_python
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Int
+from dali_pipes.plan.steps.operations import FILTERS
 from dali_pipes.plan.steps.whole import (
-    INTERPOLATIONS,
     DrawnStep,
     Float,
     WholeStep,
-    check_fill,
     fill_of,
 )
 
@@ -154,7 +153,7 @@ class WholePerspective(WholeStep):
     """
 
     name: str = "RandomPerspective"
-    interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
+    interpolation: str = option("bilinear", check_choice, FILTERS)
     distortion_scale: float = option(0.5, check_number, 0, 1)
     p: float = option(0.5, check_number, 0, 1)
     fill: Any = option((0, 0, 0), check_fill)
@@ -173,14 +172,14 @@ class WholePerspective(WholeStep):
 
 @dataclass(kw_only=True, slots=True)
 class WholeFlip(WholeStep):
-    """torchvision's RandomHorizontalFlip or RandomVerticalFlip, before another of these steps.
-
-    Attributes:
-        vertical: whether top and bottom are swapped, and not left and right.
-    """
+    """torchvision's RandomHorizontalFlip or RandomVerticalFlip, by its name, before another step."""
 
     p: float = option(0.5, check_number, 0, 1)
-    vertical: bool = False
+
+    @property
+    def vertical(self) -> bool:
+        """Whether top and bottom are swapped, and not left and right."""
+        return self.name == "RandomVerticalFlip"
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
         happens = draws.uniform(first)[0] < self.p

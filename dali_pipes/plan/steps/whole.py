@@ -9,7 +9,7 @@ function of the user's.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import (
     check_choice,
+    check_fill,
     check_if_given,
     check_int,
     check_number,
@@ -29,24 +30,11 @@ from dali_pipes.options import Options, check_options, option
 from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Int, resize_sizes
 from dali_pipes.plan.steps.functions import Augment
+from dali_pipes.plan.steps.operations import FILTERS
 
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic")  # Pillow's
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric")  # torchvision's and NumPy's
 Float = NDArray[np.float64]
 Color = tuple[int, int, int]  # red, green and blue, from 0 to 255
-
-
-def check_fill(name: str, value: Any) -> Color:
-    """Returns a color, of which one number stands for all three; YAML has only lists."""
-    value = to_python(value)
-    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
-    if len(numbers) not in (1, 3):
-        raise ConfigError(
-            f"{name} is {describe_value(value)}; it takes a number from 0 to 255, or three: red, "
-            "green and blue"
-        )
-    red, green, blue = (check_int(name, number, 0, 255) for number in numbers * (3 // len(numbers)))
-    return red, green, blue
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +77,7 @@ class WholeStep(Options, ABC):
     """
 
     name: str = ""
-    interpolation: str = option("nearest", check_choice, INTERPOLATIONS)
+    interpolation: str = option("nearest", check_choice, FILTERS)
     p: float = option(1.0, check_number, 0, 1)
 
     def __post_init__(self) -> None:
@@ -137,7 +125,7 @@ class WholeResize(WholeStep):
     """
 
     name: str = "Resize"
-    interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
+    interpolation: str = option("bilinear", check_choice, FILTERS)
     size: Any = option(256, check_pixels, 1, "(height, width)")
     antialias: bool = True
     rounding: str = option("down", check_choice, ("down", "nearest"))
@@ -198,6 +186,7 @@ class WholePad(WholeStep):
     """
 
     name: str = "Pad"
+    interpolation: str = field(default="nearest", init=False)
     padding: Any = option(
         0, check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
     )
@@ -273,6 +262,7 @@ class WholeQuarterTurn(WholeStep):
     """albumentations' RandomRotate90: a turn by 0, 1, 2 or 3 right angles, with equal chances."""
 
     name: str = "RandomRotate90"
+    interpolation: str = field(default="nearest", init=False)
 
     def smallest(self, source: Int) -> Int:
         return np.tile(source.min(axis=1, keepdims=True), 2)
@@ -288,6 +278,7 @@ class WholeTranspose(WholeStep):
     """albumentations' Transpose: rows become columns."""
 
     name: str = "Transpose"
+    interpolation: str = field(default="nearest", init=False)
     p: float = option(0.5, check_number, 0, 1)
 
     def smallest(self, source: Int) -> Int:
@@ -321,6 +312,7 @@ class WholeSizedCrop(WholeStep):
     """
 
     name: str = "RandomSizedCrop"
+    interpolation: str = field(default="nearest", init=False)
     min_max_height: Any = option((224, 224), _check_heights)
     w2h_ratio: float = option(1.0, check_number, 1e-3, 1e3)
 

@@ -44,7 +44,7 @@ def _read_options(step: Any, op: Any) -> dict[str, Any]:
     several = isinstance(mode, (list, tuple))
     names = [Image.Resampling(each).name.lower() for each in (mode if several else [mode])]
     pair = set(names) == {"bilinear", "bicubic"}
-    known = pair if several else names[0] in timm_ops.INTERPOLATIONS
+    known = pair if several else names[0] in timm_ops.TIMM_FILTERS
     refuse_unless(known, step, f"interpolation={', '.join(names)}", "use bilinear or bicubic")
     return {"interpolation": "random" if several else names[0], "fill": fill}
 
