@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import LARGEST_SEED, check_choice, check_min
+from dali_pipes.checks import LARGEST_SEED, check_choice, check_int
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
@@ -219,7 +219,7 @@ class Plan:
                 f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong"
             )
 
-        check_min("batch_size", self.batch_size, 1, LARGEST_BATCH)
+        check_int("batch_size", self.batch_size, 1, LARGEST_BATCH)
         # the dataclass is frozen; what the sampling leaves to the machine is decided here, once
         object.__setattr__(self, "sampling", parse_sampling(self.sampling).on_machine())
         if not 0 <= self.seed <= LARGEST_SEED:

@@ -16,12 +16,7 @@ from dali_pipes.options import option
 from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Int
 from dali_pipes.plan.steps.operations import FILTERS
-from dali_pipes.plan.steps.whole import (
-    DrawnStep,
-    Float,
-    WholeStep,
-    fill_of,
-)
+from dali_pipes.plan.steps.whole import DrawnStep, Float, WholeStep, fill_of
 
 
 def _check_numbers(name: str, value: Any, low: float, high: float, *counts: int) -> Any:
@@ -45,14 +40,6 @@ def _check_angles(name: str, value: Any, *more: int) -> Any:
     return angles
 
 
-def _check_if_any(name: str, value: Any, low: float, high: float, *counts: int) -> Any:
-    return None if value is None else _check_numbers(name, value, low, high, *counts)
-
-
-def _check_shear(name: str, value: Any) -> Any:
-    return None if value is None else _check_angles(name, value, 4)
-
-
 @dataclass(kw_only=True, slots=True)
 class WholeRotation(WholeStep):
     """torchvision's RandomRotation.
@@ -70,7 +57,7 @@ class WholeRotation(WholeStep):
     name: str = "RandomRotation"
     degrees: Any = option((-15.0, 15.0), _check_angles)
     expand: bool = False
-    center: Any = option(None, _check_if_any, -(2**24), 2**24, 2)
+    center: Any = option(None, _check_numbers, -(2**24), 2**24, 2)
     fill: Any = option((0, 0, 0), check_fill)
 
     @property
@@ -112,10 +99,10 @@ class WholeAffine(WholeStep):
 
     name: str = "RandomAffine"
     degrees: Any = option((0.0, 0.0), _check_angles)
-    translate: Any = option(None, _check_if_any, 0, 1, 2)
-    scale: Any = option(None, _check_if_any, 1e-6, 1e6, 2)
-    shear: Any = option(None, _check_shear)
-    center: Any = option(None, _check_if_any, -(2**24), 2**24, 2)
+    translate: Any = option(None, _check_numbers, 0, 1, 2)
+    scale: Any = option(None, _check_numbers, 1e-6, 1e6, 2)
+    shear: Any = option(None, _check_angles, 4)
+    center: Any = option(None, _check_numbers, -(2**24), 2**24, 2)
     fill: Any = option((0, 0, 0), check_fill)
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
@@ -172,7 +159,7 @@ class WholePerspective(WholeStep):
 
 @dataclass(kw_only=True, slots=True)
 class WholeFlip(WholeStep):
-    """torchvision's RandomHorizontalFlip or RandomVerticalFlip, by its name, before another step."""
+    """torchvision's RandomHorizontalFlip or RandomVerticalFlip, by its name, before other steps."""
 
     p: float = option(0.5, check_number, 0, 1)
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from dali_pipes.checks import (
     check_choice,
     check_fill,
-    check_if_given,
     check_int,
     check_number,
     check_pixels,
@@ -190,7 +189,7 @@ class WholePad(WholeStep):
     padding: Any = option(
         0, check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
     )
-    min_size: Any = option(None, check_if_given, check_pixels, 1, "(height, width)")
+    min_size: Any = option(None, check_pixels, 1, "(height, width)")
     missing: str = option("twice", check_choice, ("twice", "halved"))
     padding_mode: str = option("constant", check_choice, PADDING_MODES)
     fill: Any = option((0, 0, 0), check_fill)

@@ -15,14 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import (
-    check_choice,
-    check_int,
-    check_number,
-    check_pixels,
-    check_range,
-    describe_value,
-)
+from dali_pipes.checks import check_choice, check_int, check_number, check_pixels, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError
@@ -89,6 +82,10 @@ def _check_channels(option: str, value: object) -> None:
 def check_size(option: str, value: object) -> Any:
     height, width = shape_of(check_pixels(option, value, 1, "(height, width)"))
     return height if height == width else (height, width)
+
+
+def check_resize(option: str, value: object) -> Any:
+    return None if value is None else check_pixels(option, value, 1, "(height, width)")
 
 
 def _check_sizes(option: str, value: object) -> dict[int, Any]:
@@ -392,8 +389,8 @@ class RandomTransform(Transform):
 
     interpolation: str = option("bilinear", check_choice, (*INTERPOLATIONS, RANDOM))
     before: list[Any] = option(list, check_steps)
-    flip: float = option(0.5, check_range, 0, 1)
-    vertical_flip: float = option(0.0, check_range, 0, 1)
+    flip: float = option(0.5, check_number, 0, 1)
+    vertical_flip: float = option(0.0, check_number, 0, 1)
     augment: list[Any] = option(list, check_policies)
     sizes: dict[int, Any] = option(dict, _check_sizes)
 

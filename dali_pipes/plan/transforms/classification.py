@@ -7,23 +7,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_if_given, check_ordered_pair, check_pixels
+from dali_pipes.checks import check_ordered_pair, check_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.draws import CROP_DRAW, CROP_TRIES, FLIP_DRAW, SHIFT_DRAW, Draws
-from dali_pipes.plan.geometry import (
-    Geometry,
-    Int,
-    center_crop,
-    crop_geometry,
-    resize_sizes,
-)
+from dali_pipes.plan.geometry import Geometry, Int, center_crop, crop_geometry, resize_sizes
 from dali_pipes.plan.steps.lists import smallest_sizes
 from dali_pipes.plan.steps.whole import WholeResize, four_sides
 from dali_pipes.plan.transforms.base import (
     RandomTransform,
     Transform,
+    check_resize,
     check_size,
     find_small,
     shape_of,
@@ -69,7 +64,7 @@ class CenterCropTransform(RandomTransform):
             away, that moves a flipped image by one pixel.
     """
 
-    resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+    resize: Any = option(256, check_resize)
     pad_if_needed: bool = False
     flip_before_crop: bool = False
 
@@ -98,7 +93,7 @@ class EvalTransform(Transform):
             is refused.
     """
 
-    resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+    resize: Any = option(256, check_resize)
     pad_if_needed: bool = False
 
     def __post_init__(self) -> None:
@@ -219,7 +214,7 @@ class RandomCropTransform(RandomTransform):
     """
 
     size: Any = option(32, check_size)
-    resize: Any = option(None, check_if_given, check_pixels, 1, "(height, width)")
+    resize: Any = option(None, check_resize)
     padding: Any = option(
         0, check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
     )
