@@ -342,13 +342,13 @@ class Transform(Options, ABC):
 _BLOCK = 2**20  # images
 
 
-def find_small(
+def describe_small(
     transform: Transform,
     manifest: Manifest,
     needed: Any,
     resized: Callable[[NDArray[np.int64]], NDArray[np.int64]],
-) -> tuple[int, int]:
-    """The number of images that are smaller than a crop, and the first of them.
+) -> str:
+    """How many images are smaller than a crop, and which is the first; "" if none is.
 
     Args:
         needed: height and width that the crop needs.
@@ -361,7 +361,14 @@ def find_small(
         sizes = resized(manifest.take_sizes(ids, upright=transform.exif == "apply"))
         small = ids[(sizes < needed).any(axis=1)]
         first, count = first if count or not len(small) else int(small[0]), count + len(small)
-    return count, first
+
+    if not count:
+        return ""
+    height, width = needed
+    return (
+        f"{count:,} of {len(manifest):,} images are smaller than the crop, which needs a height of "
+        f"{height} and a width of {width} pixels; the first is {manifest.name(first)}"
+    )
 
 
 def views_of(transform: Transform) -> list[Transform]:

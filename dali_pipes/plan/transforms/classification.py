@@ -20,7 +20,7 @@ from dali_pipes.plan.transforms.base import (
     Transform,
     check_resize,
     check_size,
-    find_small,
+    describe_small,
     shape_of,
 )
 
@@ -264,15 +264,10 @@ class RandomCropTransform(RandomTransform):
             return
 
         resized = [] if self.resize is None else [WholeResize(size=self.resize)]
-        count, first = find_small(
-            self, manifest, needed, partial(smallest_sizes, [*self.before, *resized])
-        )
-        if count:
-            height, width = needed.tolist()
+        before = partial(smallest_sizes, [*self.before, *resized])
+        if small := describe_small(self, manifest, needed, before):
             raise OptionError(
                 type(self),
-                f"size: {count:,} of {len(manifest):,} images are smaller than the random crop, "
-                f"which needs a height of {height} and a width of {width} pixels; the first is "
-                f"{manifest.name(first)}. Set pad_if_needed or resize, or leave these images out "
+                f"size: {small}. Set pad_if_needed or resize, or leave these images out "
                 "(Manifest.filter)",
             )

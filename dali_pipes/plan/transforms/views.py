@@ -16,7 +16,7 @@ from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Geometry, Pair, crop_geometry, resize_sizes
 from dali_pipes.plan.steps.functions import Augment
 from dali_pipes.plan.steps.lists import Augmenter
-from dali_pipes.plan.transforms.base import Transform, check_resize, find_small
+from dali_pipes.plan.transforms.base import Transform, check_resize, describe_small
 from dali_pipes.plan.transforms.classification import TrainTransform
 
 # the options that a view has for itself; all others are those of the whole transform
@@ -275,12 +275,9 @@ class TenCropTransform(Transform):
         """Refuses images that are smaller than a crop: counts them, and names the first."""
         Transform.check(self, manifest)
         resized = partial(resize_sizes, resize=self.resize)
-        count, first = find_small(self, manifest, self.shape, resized)
-        if count:
-            height, width = self.shape
+        if small := describe_small(self, manifest, self.shape, resized):
             raise OptionError(
                 type(self),
-                f"size: {count:,} of {len(manifest):,} images are smaller than a crop of "
-                f"{height} × {width} pixels; the first is {manifest.name(first)}. Set "
-                "resize to the size or more, or leave these images out (Manifest.filter)",
+                f"size: {small}. Set resize to the size or more, or leave these images out "
+                "(Manifest.filter)",
             )
