@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from dali_pipes.loader.mixing import MixUp as MixUp
     from dali_pipes.loader.mixing import RandomChoice as RandomChoice
     from dali_pipes.loader.mixing_kernels import cupy_stream as cupy_stream
-    from dali_pipes.plan.augment.policies.augment import Augment as Augment
-    from dali_pipes.plan.philox import BatchDraws as BatchDraws
+    from dali_pipes.plan.draws import BatchDraws as BatchDraws
     from dali_pipes.plan.plan import Plan as Plan
     from dali_pipes.plan.plan import Rank as Rank
     from dali_pipes.plan.sampling import *  # noqa: F403
+    from dali_pipes.plan.steps.functions import Augment as Augment
     from dali_pipes.plan.transforms import *  # noqa: F403
     from dali_pipes.system.traces import trace as trace
     from dali_pipes.tools.diagnosis.function import diagnose as diagnose
@@ -74,7 +74,7 @@ _NAMES = [
 
 # the modules that define the names above, in the order in which they are tried; the tools last
 _HOMES = (
-    *("errors", "plan.philox", "plan.plan", "plan.augment.policies.augment"),
+    *("errors", "plan.draws", "plan.plan", "plan.steps.functions"),
     *("data.manifest", "data.objects", "system.traces"),
     "loader.batch",
     *(f"backends.{name}.config" for name in ("auto", "dali", "torch")),

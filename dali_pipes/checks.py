@@ -8,7 +8,7 @@ import math
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
@@ -66,49 +66,19 @@ def check_int(
     return value
 
 
-def check_number(option: str, value: Any, low: float, high: float) -> int | float:
+def check_number(option: str, value: Any, low: float, high: float = math.inf) -> int | float:
     """Returns a finite number from `low` to `high` as Python's; text is not a number."""
     value = to_python(value)
     if not _is_finite(value) or not low <= value <= high:
         within = low > -math.inf or high < math.inf
-        limits = f" from {low:g} to {high:g}" if high < math.inf else f" from {low:g} on"
+        # as many digits as tell 0.9999999 from 1
+        limits = f" from {low:.10g} " + (f"to {high:.10g}" if high < math.inf else "on")
         raise ConfigError(
             f"{option} is {describe_value(value)}; it takes "
             f"{f'numbers{limits}' if within else 'finite numbers'}"
         )
     number: int | float = value
     return number
-
-
-def check_min(option: str, value: Any, minimum: float, maximum: float = math.inf) -> Any:
-    """Returns a finite number from `minimum` to `maximum` as Python's, or None."""
-    value = to_python(value)
-    if value is None:
-        return None
-
-    if not _is_finite(value):
-        raise ConfigError(
-            f"{option} is {describe_value(value)}; it takes numbers from {minimum:g} on"
-        )
-    if value < minimum:
-        raise ConfigError(f"{option} is {value}; it must be at least {minimum}")
-    if value > maximum:
-        raise ConfigError(f"{option} is {describe_value(value)}; it can be {maximum} at most")
-    return value
-
-
-def check_range(option: str, value: Any, low: float, high: float) -> Any:
-    """Returns a number from `low` to `high` as Python's, or None."""
-    value = to_python(value)
-    if value is not None and not _is_finite(value):
-        raise ConfigError(
-            f"{option} is {describe_value(value)}; it takes numbers from {low:g} to {high:g}"
-        )
-    if value is not None and not low <= value <= high:
-        raise ConfigError(
-            f"{option} is {describe_value(value)}; it must lie between {low} and {high}"
-        )
-    return value
 
 
 def check_pixels(option: str, value: Any, least: int, *lists: str) -> Any:
@@ -160,6 +130,19 @@ def check_ordered_pair(option: str, pair: Any) -> tuple[float, float]:
     return pair[0], pair[1]
 
 
+def check_fill(name: str, value: Any) -> tuple[int, int, int]:
+    """Returns a color, of which one number stands for all three; YAML has only lists."""
+    value = to_python(value)
+    numbers = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(numbers) not in (1, 3):
+        raise ConfigError(
+            f"{name} is {describe_value(value)}; it takes a number from 0 to 255, or three: red, "
+            "green and blue"
+        )
+    red, green, blue = (check_int(name, number, 0, 255) for number in numbers * (3 // len(numbers)))
+    return red, green, blue
+
+
 def check_path(option: str, value: Any) -> Any:
     """Returns the value if it is a path or a URL, as text or as a Path."""
     # a PathLike may also stand for bytes
@@ -179,11 +162,6 @@ def check_path(option: str, value: Any) -> Any:
         else ""
     )
     raise ConfigError(f"{option} is {what}; it takes one path or URL{instead}")
-
-
-def check_if_given(option: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
-    """Does another check on an option that may be None."""
-    return None if value is None else check(option, value, *bounds)
 
 
 def _is_finite(value: object) -> bool:

@@ -2,7 +2,7 @@
 
     @dataclass(kw_only=True, slots=True)
     class TorchConfig(Options):
-        num_workers: int | None = option(None, check_min, 0)
+        num_workers: int | None = option(None, check_int, 0)
 
         __post_init__ = check_options
 
@@ -22,23 +22,12 @@ from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 
-from dali_pipes.checks import (
-    check_if_given,
-    check_int,
-    check_min,
-    check_number,
-    check_path,
-    check_range,
-    describe_value,
-    to_python,
-)
+from dali_pipes.checks import check_int, check_number, check_path, describe_value, to_python
 from dali_pipes.errors import ConfigError, OptionError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# these check the kind of a number too, and their errors also say the bounds
-_NUMBER_CHECKS = (check_min, check_int, check_number, check_range, check_if_given)
 # the parts that an annotation of each kind may have; one of the first two must be there
 _KINDS: dict[type, tuple[Any, ...]] = {
     int: (int, "int"),
@@ -70,7 +59,8 @@ def check_options(options: Any) -> None:
 
     A field whose annotation is int, float or bool takes only such a value. A field made by `option`
     is checked by `check(name, value, *bounds)`; what that returns becomes its value, unless it is
-    None. A field with the metadata "as_is" is left alone.
+    None. A field whose default or annotation has None takes None unchecked. A field with the
+    metadata "as_is" is left alone.
 
     Raises:
         OptionError: a value cannot work.
@@ -84,14 +74,14 @@ def check_options(options: Any) -> None:
             _read_annotation(declared.type),
             declared.metadata.get("check", (None, ())),
         )
+        if before is None and ((kind and kind[1]) or default_of(declared) is None):
+            continue
+
         try:
             value = to_python(before)
-            # the checks of numbers check the kind too, and their errors also say the bounds
-            if check not in _NUMBER_CHECKS:
-                value = _check_kind(declared.name, value, kind)
             if check and (converted := check(declared.name, value, *bounds)) is not None:
                 value = converted
-            # once more, since a check may have returned another value
+            # after it, since the error of a check of numbers also says the bounds
             value = _check_kind(declared.name, value, kind)
         except OptionError:
             raise  # of options that are the value, such as a policy

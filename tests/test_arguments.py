@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 
 import dali_pipes as dp
 from dali_pipes.backends.registry import list_backends
-from dali_pipes.checks import check_int, check_min, check_number, check_range, to_python
+from dali_pipes.checks import check_int, check_number, to_python
 from dali_pipes.cli.conf import JOBS
 from dali_pipes.measure.arms import ARMS, SyntheticConfig
 from dali_pipes.options import _read_annotation, check_arguments
-from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
 from dali_pipes.plan.sampling import SAMPLINGS
+from dali_pipes.plan.steps.lists import POLICIES
+from dali_pipes.plan.steps.policies import RandomErasing
 from dali_pipes.plan.transforms import TRANSFORMS
 
 PACKAGE = Path(dp.__file__).parent
@@ -294,9 +295,9 @@ def test_plain():
     assert all(to_python(each) is each for each in kept)
 
 
-@pytest.mark.parametrize("check", [check_min, check_range, check_number, check_int])
-def test_checks_return_a_number_of_python(check):
-    bounds = (0,) if check is check_min else (0, 9)
+@pytest.mark.parametrize("check", [check_number, check_int])
+@pytest.mark.parametrize("bounds", [(0,), (0, 9)])
+def test_checks_return_a_number_of_python(check, bounds):
     for wrap in WRAPPED:
         assert type(check("number", wrap(4), *bounds)) is int
 

@@ -13,7 +13,7 @@ from dali_pipes.adapters.accelerate import AccelerateLoader
 from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.loader.loader import Loader
 from dali_pipes.options import check_arguments
-from dali_pipes.plan.philox import LARGEST_EPOCH
+from dali_pipes.plan.draws import LARGEST_EPOCH
 
 
 class TrainerLoader(DataLoader):

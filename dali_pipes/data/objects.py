@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, check_if_given, check_names
+from dali_pipes.checks import check_choice, check_names
 from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ConfigError, ManifestError, OptionError
@@ -238,9 +238,9 @@ class Targets:
     areas: str | None = None
     keypoints: str | None = None
     keypoint_names: list[str] = option(list, check_names, "names of keypoints")
-    flip_pairs: Any = option(None, check_if_given, check_flip_pairs)
+    flip_pairs: Any = option(None, check_flip_pairs)
     mask: str | None = None
-    mask_values: Any = option(None, check_if_given, check_mask_values)
+    mask_values: Any = option(None, check_mask_values)
     text: str | None = None
     bad_objects: str = option("drop", check_choice, BAD_OBJECTS)
     annotated: str | None = option(None, check_choice, ANNOTATED)

@@ -12,7 +12,7 @@ from torch.utils._pytree import register_dataclass, tree_map_only
 from dali_pipes.checks import describe_value
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import check_arguments
-from dali_pipes.plan.philox import BatchDraws
+from dali_pipes.plan.draws import BatchDraws
 
 
 @dataclass(slots=True)

@@ -33,13 +33,12 @@ from dali_pipes.loader.ranks import choose_rank, compare_ranks
 from dali_pipes.loader.resume import fingerprint
 from dali_pipes.loader.train_and_val import check_fit
 from dali_pipes.options import check_arguments
-from dali_pipes.plan.flips import check_flips
 from dali_pipes.plan.plan import LARGEST_BATCH, Plan, Rank
 from dali_pipes.plan.sampling import Sampling, choose_sampling
+from dali_pipes.plan.steps.lists import smallest_sizes
+from dali_pipes.plan.steps.whole import WholeResize
 from dali_pipes.plan.transforms import CenterCropTransform, EvalTransform, Transform
-from dali_pipes.plan.transforms.base import find_small, views_of
-from dali_pipes.plan.whole import smallest_sizes
-from dali_pipes.plan.whole.steps import WholeResize
+from dali_pipes.plan.transforms.base import check_flips, describe_small, views_of
 from dali_pipes.system import memory
 from dali_pipes.system.modes import in_own_modes
 
@@ -192,17 +191,11 @@ def _warn_of_small(manifest: Manifest, view: Transform) -> None:
         return  # none of their sides is shorter
     resized = [] if view.resize is None else [WholeResize(size=view.resize)]
     steps = [*(view.before if isinstance(view, CenterCropTransform) else ()), *resized]
-    count, first = find_small(view, manifest, view.shape, partial(smallest_sizes, steps))
-    if count:
-        height, width = view.shape
+    small = describe_small(view, manifest, view.shape, partial(smallest_sizes, steps))
+    if small and not int(os.environ.get("LOCAL_RANK", 0)):
         log.warning(
-            "%s: %s of %s images are smaller than the crop of %d × %d pixels, and get black around "
-            "them; the first is %s; set resize to the size or more, or pad_if_needed if that is "
-            "meant",
+            "%s: %s. They get black around them; set resize to the size or more, or pad_if_needed "
+            "if that is meant",
             manifest.root,
-            f"{count:,}",
-            f"{len(manifest):,}",
-            height,
-            width,
-            manifest.name(first),
+            small,
         )

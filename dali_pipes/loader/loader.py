@@ -34,7 +34,7 @@ from dali_pipes.loader.statistics import LoaderStats, StatsRecorder
 from dali_pipes.loader.targets import PendingTargets, TargetReader
 from dali_pipes.loader.work import Work, with_order_ahead
 from dali_pipes.options import check_arguments
-from dali_pipes.plan.philox import LARGEST_EPOCH, BatchDraws
+from dali_pipes.plan.draws import LARGEST_EPOCH, BatchDraws
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 from dali_pipes.system.gpu_memory import gpu_memory, release_unused

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dali_pipes.checks import check_min, check_range, describe_value
+from dali_pipes.checks import check_int, check_number, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.batch import Batch, BatchTransform
 from dali_pipes.loader.mixing_kernels import blend_with_previous, paste_previous
 from dali_pipes.options import check_options
-from dali_pipes.plan.philox import BatchDraws
+from dali_pipes.plan.draws import BatchDraws
 from dali_pipes.system.modes import in_own_modes
 
 # Numbers of the draws of one batch. A number is never reused for something else; those from 16 on
@@ -56,8 +56,9 @@ class _Mix(ABC):
             raise ConfigError(
                 f"alpha of {type(self).__name__} is {self.alpha}; it must be positive"
             )
-        check_min(f"num_classes of {type(self).__name__}", self.num_classes, 1, 2**31 - 1)
-        check_range(f"probability of {type(self).__name__}", self.probability, 0, 1)
+        if self.num_classes is not None:
+            check_int(f"num_classes of {type(self).__name__}", self.num_classes, 1, 2**31 - 1)
+        check_number(f"probability of {type(self).__name__}", self.probability, 0, 1)
 
     def check(self, manifest: Manifest) -> None:
         """Raises a ConfigError if these images have boxes or masks, or more classes than

@@ -24,7 +24,7 @@ from dali_pipes.checks import to_python
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.batch import BatchTransform
-from dali_pipes.plan.philox import LARGEST_EPOCH
+from dali_pipes.plan.draws import LARGEST_EPOCH
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.transforms import Transform
 

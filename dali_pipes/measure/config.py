@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.checks import check_choice, check_min
+from dali_pipes.checks import check_choice, check_int, check_number
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import check_options, option
@@ -12,8 +12,8 @@ from dali_pipes.system.cpus import available_cpus
 from dali_pipes.training.config import ModelConfig
 
 
-def _check_cpus(option: str, value: int | None) -> None:
-    if value is not None and not 1 <= value <= available_cpus():
+def _check_cpus(option: str, value: Any) -> None:
+    if not 1 <= check_int(option, value) <= available_cpus():
         raise ConfigError(f"{option} is {value}; this process may use 1 to {available_cpus()}")
 
 
@@ -46,14 +46,14 @@ class MeasureConfig:
     workload: str = option("loader", check_choice, ("loader", "train"))
     model: ModelConfig = field(default_factory=lambda: ModelConfig(name=None))
     cpus: int | None = option(None, _check_cpus)
-    batch_size: int = option(64, check_min, 1)
-    seed: int = option(0, check_min, 0, 2**63 - 1)
-    pairs: int = option(6, check_min, 1)
-    min_seconds: float = option(4.0, check_min, 0)
-    min_batches: int = option(8, check_min, 1)
-    max_warmup_seconds: float = option(20.0, check_min, 0)
-    images: int = option(20_000, check_min, 1)
-    agreement_images: int = option(128, check_min, 0)
+    batch_size: int = option(64, check_int, 1)
+    seed: int = option(0, check_int, 0, 2**63 - 1)
+    pairs: int = option(6, check_int, 1)
+    min_seconds: float = option(4.0, check_number, 0)
+    min_batches: int = option(8, check_int, 1)
+    max_warmup_seconds: float = option(20.0, check_number, 0)
+    images: int = option(20_000, check_int, 1)
+    agreement_images: int = option(128, check_int, 0)
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -95,5 +95,5 @@ class LoadersConfig(MeasureConfig):
     """
 
     loader_name: str = "loader"
-    max_mean_difference: float = option(0.25, check_min, 0)
-    max_p99_difference: float = option(2.0, check_min, 0)
+    max_mean_difference: float = option(0.25, check_number, 0)
+    max_p99_difference: float = option(2.0, check_number, 0)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.objects import Keypoints, Objects
-from dali_pipes.plan.augment.operations import CODE, MOVES, Augmentation, affine_matrices
 from dali_pipes.plan.geometry import Geometry, Int, Pair
+from dali_pipes.plan.steps.operations import CODE, MOVES, Augmentation, affine_matrices
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]

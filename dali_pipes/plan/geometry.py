@@ -14,17 +14,6 @@ Int = NDArray[np.int64]
 Pair = tuple[int, int]  # height, width
 Resize = int | Pair | None  # of the shorter side, of both, or as stored
 
-# Numbers of the draws of one sample in one epoch. A number is never reused for something else.
-FLIP_DRAW = 0
-SHIFT_DRAW = 1
-SCALE_DRAW = 2
-INTERPOLATION_DRAW = 3
-CROP_DRAW = 16  # and the nine after it: the attempts of a random resized crop
-CROP_TRIES = 10
-# from 32 on: the policies, and from 2**13 on functions, as augment/augmenter.py gives them out
-BEFORE_DRAW = 2**14  # and the ones after it: steps on whole images, as whole/ gives them out
-BOXES_DRAW = 2**15  # and all after it: regions that are tried around boxes
-
 
 @dataclass(frozen=True, slots=True)
 class Geometry:

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.plan.permutation import permute
-from dali_pipes.plan.philox import HIGH, Kind, philox4x32
+from dali_pipes.plan.draws import HIGH, Kind, permute, philox4x32
 from dali_pipes.plan.windows import Lanes
 
 Int = NDArray[np.int64]

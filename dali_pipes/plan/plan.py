@@ -15,20 +15,20 @@ from typing import Any, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import LARGEST_SEED, check_choice, check_min
+from dali_pipes.checks import LARGEST_SEED, check_choice, check_int
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError, SmallDataError
 from dali_pipes.options import check_arguments, check_options
-from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import turn_upright
+from dali_pipes.plan.draws import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.geometry import Geometry, Pair
 from dali_pipes.plan.order import Order
-from dali_pipes.plan.philox import LARGEST_EPOCH, Draws, Kind
 from dali_pipes.plan.sampling import Sampling, Uniform, Windows, parse_sampling
+from dali_pipes.plan.steps.operations import Augmentation
+from dali_pipes.plan.steps.whole import DrawnStep
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.plan.whole.base import DrawnStep
 from dali_pipes.plan.windows import Lanes, LanesError
 
 P = ParamSpec("P")
@@ -219,7 +219,7 @@ class Plan:
                 f"{self.manifest.root}: no usable image; Manifest.problems lists what is wrong"
             )
 
-        check_min("batch_size", self.batch_size, 1, LARGEST_BATCH)
+        check_int("batch_size", self.batch_size, 1, LARGEST_BATCH)
         # the dataclass is frozen; what the sampling leaves to the machine is decided here, once
         object.__setattr__(self, "sampling", parse_sampling(self.sampling).on_machine())
         if not 0 <= self.seed <= LARGEST_SEED:

@@ -1,15 +1,21 @@
 """Window shuffle: which sample is at which place, if a machine holds only a few shards at a time.
 
-A pass puts all shards in a line, in a new random order. The line is cut into lanes of one length,
-and each lane into windows of whole shards, whose samples are permuted. A lane has its own,
-contiguous share of every global batch.
+A pass has every sample once. It puts all shards in a line, in a new random order, and cuts the line
+into lanes of one length, and each lane into windows of whole shards, whose samples are permuted.
+A lane counts its samples from 0 through all passes; these numbers are its turns. One pass over five
+shards, A to E, with three lanes, and with windows of six samples at most:
 
-`Lanes` turns a place into a lane and a turn, the number of the sample in that lane.
-`Line` turns these into the sample: it finds the pass, the window in the pass, and the position
-in the window. `_cut_pass` makes a pass; nothing else is kept.
+    shards    D D D D D D A A A A C C C C C C E E E E B B B B
+    windows   [         ] [ ] [ ] [         ] [     ] [     ]
+    lanes     0               1               2
+    turns     0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7
+
+Each global batch takes as many turns of each lane, side by side: the first one of six samples takes
+turns 0 and 1 of lane 0, then those of lane 1, then those of lane 2. So it has samples of D, A and
+E, and lanes 0 and 1 both read A. Nothing is kept but a few passes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count, pairwise
 from typing import NamedTuple
@@ -18,11 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.permutation import permute
-from dali_pipes.plan.philox import Kind
+from dali_pipes.plan.draws import Kind, permute
 
 Int = NDArray[np.int64]
-Place = tuple[int, int]  # epoch and step
 _CACHED_PASSES = 4  # passes: a step needs two at most, and the start of the next epoch as many
 
 
@@ -35,8 +39,8 @@ class Window(NamedTuple):
 
     shards: Int  # (N,) their numbers
     # first, last: epoch and step of the first and the last global batch that have samples of it
-    first: Place
-    last: Place
+    first: tuple[int, int]
+    last: tuple[int, int]
 
 
 class _Pass(NamedTuple):
@@ -54,13 +58,12 @@ class _Pass(NamedTuple):
 class Lanes:
     """The samples of shards, in lanes and windows: which lane reads which shards when.
 
-    A rank reads some lanes, or shares one with other ranks. A lane has its own, contiguous part of
-    each global batch. Nothing is kept except the shards' lengths and a few passes over the shards.
-    If an epoch is as long as the data, it is one pass. Otherwise an epoch goes on where the last
-    one stopped.
+    A rank reads some lanes, or shares one with other ranks. If an epoch is as long as the data, it
+    is one pass. Otherwise an epoch goes on where the last one stopped.
 
     Args:
-        lengths, sizes: as for `Line`.
+        lengths: (S,) samples of each shard. Samples are numbered by shard.
+        sizes: (S,) bytes of each shard.
         count: how many lanes.
         window_bytes: the most bytes that a window's shards have.
         batch: samples of a global batch.
@@ -84,40 +87,39 @@ class Lanes:
         seed: int,
     ):
         self.count, self.window_bytes, self._batch = count, window_bytes, batch
-        if batch % count:
-            fits = _divisors(batch)
+        self._lengths, self._sizes, self._seed = lengths, sizes, seed
+        self._epoch_size, self._samples = epoch_size, int(lengths.sum())
+        self._epoch_is_pass = epoch_size == self._samples
+        self._check()
 
-            below, above = (
-                max(fit for fit in fits if fit < count),
-                min((fit for fit in fits if fit > count), default=1),
-            )
+        self._starts = lengths.cumsum() - lengths  # the number of each shard's first sample
+        # (L,) turns of an epoch in each lane, cut as `Plan._places` cuts a step for the ranks
+        self._shares = np.diff(epoch_size * np.arange(count + 1) // count)
+        self._pass = lru_cache(maxsize=_CACHED_PASSES)(self._cut_pass)
 
+    def _check(self) -> None:
+        if self._batch % self.count:
+            fits = _divisors(self._batch)
+            below = max(fit for fit in fits if fit < self.count)
+            above = min((fit for fit in fits if fit > self.count), default=1)
             raise LanesError(
-                f"lanes={count} do not divide a global batch of {batch} images; "
-                f"{describe_multiples(batch, count)} images would do, or "
+                f"lanes={self.count} do not divide a global batch of {self._batch} images; "
+                f"{describe_multiples(self._batch, self.count)} images would do, or "
                 f"{below} or {above} lanes"
             )
 
-        self._epoch_size, whole = epoch_size, epoch_size == lengths.sum()
-        # (L,) samples of an epoch in each lane, cut as `Plan._places` cuts a step for the ranks
-        self._shares = np.diff(epoch_size * np.arange(count + 1) // count)
-
-        if not whole and epoch_size % count:
-            sizes_near = describe_multiples(epoch_size, count)
+        if not self._epoch_is_pass and self._epoch_size % self.count:
+            sizes_near = describe_multiples(self._epoch_size, self.count)
             raise LanesError(
-                f"lanes={count} do not divide an epoch of {epoch_size} images; "
+                f"lanes={self.count} do not divide an epoch of {self._epoch_size} images; "
                 f"{sizes_near} images would do"
             )
 
-        if sizes.max() > window_bytes:
-            limit, least = f"{window_bytes / 1e9:.10g}", f"{sizes.max() / 1e9:.10g}"
+        if (largest := self._sizes.max()) > self.window_bytes:
+            limit, least = f"{self.window_bytes / 1e9:.10g}", f"{largest / 1e9:.10g}"
             raise LanesError(
                 f"window_gb={limit} holds no shard of {least} GB; {least} at least would do"
             )
-
-        self._line = Line(
-            lengths, sizes, count, window_bytes, seed, self._shares if whole else None
-        )
 
     def check_ranks(self, ranks: int) -> None:
         """Raises a LanesError if this number of ranks would read parts of lanes."""
@@ -137,81 +139,10 @@ class Lanes:
         share, each_step = int(self._shares[lane]), self._batch // self.count
         # an epoch with fewer samples than lanes leaves some lanes empty
         if not share:
-            return iter(())
+            return
 
         first_turn = epoch * share + min(step * each_step, share)
-        return self._line.windows(
-            lane, first_turn, lambda turn: (turn // share, turn % share // each_step)
-        )
-
-    def at(self, places: Int) -> Int:
-        """The samples at these places, which count through all epochs. Samples are numbered by
-        shard.
-        """
-        epoch, within = np.divmod(places, self._epoch_size)
-        step, within = np.divmod(within, self._batch)
-
-        # an epoch's last batch may be smaller; its lanes are cut in the same proportion
-        size = np.minimum(self._batch, self._epoch_size - step * self._batch)
-        # lane l begins at size * l // count; this finds the lane of a place
-        lane = ((within + 1) * self.count - 1) // size
-
-        turn = (
-            epoch * self._shares[lane]
-            + step * (self._batch // self.count)
-            + within
-            - size * lane // self.count
-        )
-
-        return self._line.at(lane, turn)
-
-
-class Line:
-    """Shards in a line, pass after pass, and the samples of each lane.
-
-    The samples of a lane are counted from 0 through all passes: these numbers are its turns.
-
-    Args:
-        lengths: (S,) samples of each shard. Samples are numbered by shard.
-        sizes: (S,) bytes of each shard.
-        lanes: how many.
-        window_bytes: the most bytes that a window's shards have.
-        shares: (L,) samples of a pass that each lane has; None: the lanes get the samples of all
-            passes in turn.
-    """
-
-    def __init__(
-        self,
-        lengths: Int,
-        sizes: Int,
-        lanes: int,
-        window_bytes: int,
-        seed: int,
-        shares: Int | None = None,
-    ):
-        self._lengths, self._sizes, self._lanes, self._window_bytes = (
-            lengths,
-            sizes,
-            lanes,
-            window_bytes,
-        )
-        self._starts, self._samples, self._shares = (
-            lengths.cumsum() - lengths,
-            int(lengths.sum()),
-            shares,
-        )
-
-        self._seed = seed
-        self._pass = lru_cache(maxsize=_CACHED_PASSES)(self._cut_pass)
-
-    def windows(
-        self, lane: int, first_turn: int, batch_of: Callable[[int], Place]
-    ) -> Iterator[Window]:
-        """Endless windows of a lane, from that of turn `first_turn` on.
-
-        `batch_of` gives the epoch and the step of a turn's global batch.
-        """
-        for number in count(int(self._number(np.array(lane), np.array(first_turn)))):
+        for number in count(int(self._pass_of(np.array(lane), np.array(first_turn)))):
             one_pass = self._pass(number)
             # the lane's first window, and the one after its last: windows end where lanes do
             first, end = np.searchsorted(one_pass.windows, one_pass.lanes[lane : lane + 2])
@@ -226,69 +157,79 @@ class Line:
                     shards = one_pass.shards[
                         _shard_at(one_pass, bounds[0]) : _shard_at(one_pass, bounds[1] - 1) + 1
                     ]
-                    yield Window(shards, batch_of(turn), batch_of(after - 1))
+                    begin, last = (
+                        (each // share, each % share // each_step) for each in (turn, after - 1)
+                    )
+                    yield Window(shards, begin, last)
 
-    def at(self, lane: Int, turn: Int) -> Int:
-        """(N,) the samples at these turns of these lanes."""
-        numbers, samples = self._number(lane, turn), np.empty(len(turn), np.int64)
+    def at(self, places: Int) -> Int:
+        """The samples at these places, which count through all epochs. Samples are numbered by
+        shard.
+        """
+        lane, turn = self._turns_at(places)
+        numbers, samples = self._pass_of(lane, turn), np.empty(len(turn), np.int64)
 
         for number in np.unique(numbers).tolist():
             here, one_pass = numbers == number, self._pass(number)
-            place = one_pass.lanes[lane[here]] + turn[here] - one_pass.turns[lane[here]]
+            on_line = one_pass.lanes[lane[here]] + turn[here] - one_pass.turns[lane[here]]
 
-            # the place on the line is exchanged for another one in the same window
-            window = np.searchsorted(one_pass.windows, place, side="right") - 1
+            # each is exchanged for another one of the same window
+            window = np.searchsorted(one_pass.windows, on_line, side="right") - 1
             start, end = one_pass.windows[window], one_pass.windows[window + 1]
-            place = start + permute(
-                end - start,
-                place - start,
-                self._seed,
-                Kind.SHARD_WINDOW,
-                number,
-                window,
+            on_line = start + permute(
+                end - start, on_line - start, self._seed, Kind.SHARD_WINDOW, number, window
             )
 
             # from the line to the numbers of the samples, which count shard by shard
-            shard = _shard_at(one_pass, place)
-            samples[here] = self._starts[one_pass.shards[shard]] + place - one_pass.starts[shard]
+            shard = _shard_at(one_pass, on_line)
+            samples[here] = self._starts[one_pass.shards[shard]] + on_line - one_pass.starts[shard]
 
         return samples
 
-    def _number(self, lane: Int, turn: Int) -> Int:
-        """Which pass these turns of the lanes belong to."""
-        return (
-            (turn * self._lanes + lane) // self._samples
-            if self._shares is None
-            else turn // self._shares[lane]
-        )
+    def _turns_at(self, places: Int) -> tuple[Int, Int]:
+        """The lane of each place, and which of its turns."""
+        epoch, within = np.divmod(places, self._epoch_size)
+        step, within = np.divmod(within, self._batch)
 
-    def _turns(self, number: int) -> Int:
+        # an epoch's last batch may be smaller; its lanes are cut in the same proportion
+        size = np.minimum(self._batch, self._epoch_size - step * self._batch)
+        # lane l begins at size * l // count; this finds the lane of a place
+        lane = ((within + 1) * self.count - 1) // size
+
+        turn = (
+            epoch * self._shares[lane]
+            + step * (self._batch // self.count)
+            + within
+            - size * lane // self.count
+        )
+        return lane, turn
+
+    def _pass_of(self, lane: Int, turn: Int) -> Int:
+        """The number of the pass that these turns of the lanes belong to."""
+        if self._epoch_is_pass:
+            return turn // self._shares[lane]
+        # the lanes get the samples of all passes in turn
+        return (turn * self.count + lane) // self._samples
+
+    def _first_turns(self, number: int) -> Int:
         """(L,) the turn with which each lane begins a pass."""
-        if self._shares is None:
-            # the first turn t whose t * lanes + lane is at or after the pass's first sample
-            return -((np.arange(self._lanes) - number * self._samples) // self._lanes)
-        return number * self._shares
+        if self._epoch_is_pass:
+            return number * self._shares
+        # the first turn t whose t * count + lane is at or after the pass's first sample
+        return -((np.arange(self.count) - number * self._samples) // self.count)
 
     def _cut_pass(self, number: int) -> _Pass:
-        shards = permute(
-            len(self._lengths),
-            np.arange(len(self._lengths)),
-            self._seed,
-            Kind.SHARDS,
-            number,
-        )
-
+        places = np.arange(len(self._lengths))
+        shards = permute(len(places), places, self._seed, Kind.SHARDS, number)
         starts, ends = (
             np.append(0, counts[shards].cumsum()) for counts in (self._lengths, self._sizes)
         )
 
         # a lane's part of the pass ends where its turns of the next pass begin
-        turns = self._turns(number)
-        lanes = np.append(0, (self._turns(number + 1) - turns).cumsum())
-
-        return _Pass(
-            shards, starts, _windows(starts, ends, lanes, self._window_bytes), lanes, turns
-        )
+        turns = self._first_turns(number)
+        lanes = np.append(0, (self._first_turns(number + 1) - turns).cumsum())
+        windows = _cut_windows(starts, ends, lanes, self.window_bytes)
+        return _Pass(shards, starts, windows, lanes, turns)
 
 
 def describe_multiples(number: int, divisor: int) -> str:
@@ -301,11 +242,11 @@ def _divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
-def _shard_at(one_pass: _Pass, place: Int) -> Int:
-    return np.searchsorted(one_pass.starts, place, side="right") - 1
+def _shard_at(one_pass: _Pass, on_line: Int) -> Int:
+    return np.searchsorted(one_pass.starts, on_line, side="right") - 1
 
 
-def _windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:
+def _cut_windows(starts: Int, ends: Int, lanes: Int, limit: int) -> Int:
     """Where the windows begin on the line, and where the last one ends.
 
     Each lane is filled with as many shards as fit into a window, and its last two windows are made

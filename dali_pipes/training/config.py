@@ -6,7 +6,7 @@ Each class checks its values when it is made; its docstring is the text of --hel
 from dataclasses import dataclass, field
 from typing import Any
 
-from dali_pipes.checks import check_choice, check_int, check_min, check_range, describe_value
+from dali_pipes.checks import check_choice, check_int, check_number, describe_value
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import check_options, option
@@ -69,16 +69,16 @@ class OptimizerConfig:
     """
 
     name: str = option("sgd", check_choice, ("sgd", "adamw", "lamb"))
-    lr: float = option(0.1, check_min, 0)
-    lr_batch_size: int | None = option(256, check_min, 1)
-    weight_decay: float = option(1e-4, check_min, 0)
+    lr: float = option(0.1, check_number, 0)
+    lr_batch_size: int | None = option(256, check_int, 1)
+    weight_decay: float = option(1e-4, check_number, 0)
     lr_scale: dict[str, float] = field(default_factory=dict)
     decay_norm_and_bias: bool = True
-    clip_grad_norm: float | None = option(None, check_min, 1e-6)
-    momentum: float = option(0.9, check_range, 0, 1)
+    clip_grad_norm: float | None = option(None, check_number, 1e-6)
+    momentum: float = option(0.9, check_number, 0, 1)
     nesterov: bool = False
-    beta1: float = option(0.9, check_range, 0, 0.99999)
-    beta2: float = option(0.999, check_range, 0, 0.99999)
+    beta1: float = option(0.9, check_number, 0, 0.99999)
+    beta2: float = option(0.999, check_number, 0, 0.99999)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -128,8 +128,8 @@ class TaskConfig:
     loss: str | None = option(None, check_choice, (None, *LOSS_NAMES))
     class_weights: Any = option(None, check_class_weights)
     pos_weight: Any = option(None, check_class_weights)
-    focal_gamma: float = option(FOCAL_GAMMA, check_min, 0)
-    target_threshold: float | None = option(None, check_range, 0, 1)
+    focal_gamma: float = option(FOCAL_GAMMA, check_number, 0)
+    target_threshold: float | None = option(None, check_number, 0, 1)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -191,13 +191,13 @@ class ScheduleConfig:
         ("cosine", "linear", "constant", "step", "exponential", "wsd", "plateau"),
     )
     unit: str = option("step", check_choice, ("step", "epoch"))
-    min_lr: float = option(0.0, check_min, 0)
-    warmup_lr: float | None = option(None, check_min, 0)
+    min_lr: float = option(0.0, check_number, 0)
+    warmup_lr: float | None = option(None, check_number, 0)
     warmup_prefix: bool = True
-    decay_epochs: float = option(30, check_min, 0.001)
-    decay_rate: float = option(0.1, check_range, 0, 1)
-    patience: int = option(10, check_min, 0)
-    cooldown: float = option(0.2, check_range, 0, 1)
+    decay_epochs: float = option(30, check_number, 0.001)
+    decay_rate: float = option(0.1, check_number, 0, 1)
+    patience: int = option(10, check_int, 0)
+    cooldown: float = option(0.2, check_number, 0, 1)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -213,9 +213,9 @@ class MixingConfig:
         probability: the probability that a batch is mixed.
     """
 
-    mixup_alpha: float = option(0.0, check_min, 0)
-    cutmix_alpha: float = option(0.0, check_min, 0)
-    probability: float = option(1.0, check_range, 0, 1)
+    mixup_alpha: float = option(0.0, check_number, 0)
+    cutmix_alpha: float = option(0.0, check_number, 0)
+    probability: float = option(1.0, check_number, 0, 1)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -304,24 +304,24 @@ class TrainConfig:
     function: str | None = None
     validation: str = option(FROM_DATA, check_validation)
     eval_with: str = option("eval_transform", check_choice, ("eval_transform", "transform"))
-    evaluate_every: int = option(1, check_min, 1)
+    evaluate_every: int = option(1, check_int, 1)
     monitor: str | None = None
     monitor_mode: str | None = option(None, check_choice, (None, "max", "min"))
-    patience: int | None = option(None, check_min, 1)
-    epochs: int = option(90, check_min, 1)
-    warmup_epochs: float = option(5, check_min, 0)
-    batch_size: int = option(64, check_min, 1)
-    eval_batch_size: int = option(128, check_min, 1)
-    accumulate: int = option(1, check_min, 1)
+    patience: int | None = option(None, check_int, 1)
+    epochs: int = option(90, check_int, 1)
+    warmup_epochs: float = option(5, check_number, 0)
+    batch_size: int = option(64, check_int, 1)
+    eval_batch_size: int = option(128, check_int, 1)
+    accumulate: int = option(1, check_int, 1)
     precision: str = option("fp32", check_choice, ("fp32", "bf16", "fp16"))
-    label_smoothing: float = option(0.0, check_range, 0, 1)
-    ema_decay: float | None = option(None, check_range, 0, 0.9999999)
+    label_smoothing: float = option(0.0, check_number, 0, 1)
+    ema_decay: float | None = option(None, check_number, 0, 0.9999999)
     seed: int = option(0, check_int, 0, 2**63 - 1)
     on_bad_sample: str = option("raise", check_choice, ("raise", "substitute"))
-    max_bad_fraction: float = option(0.001, check_range, 0, 1)
+    max_bad_fraction: float = option(0.001, check_number, 0, 1)
     strict: bool = False
     resume: str | None = None
-    checkpoint_every_s: float | None = option(600, check_min, 0)
+    checkpoint_every_s: float | None = option(600, check_number, 0)
     logger: Any = option("tensorboard", check_logger)
     logger_options: dict[str, Any] = field(default_factory=dict)
     heartbeat: str | None = None

@@ -29,7 +29,7 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.backends.needs import EVERYTHING
 from dali_pipes.backends.pixels.decode import decode
 from dali_pipes.backends.pixels.finish import DecodedTensor, View, write_views
-from dali_pipes.checks import check_min
+from dali_pipes.checks import check_int
 from dali_pipes.options import option
 from dali_pipes.plan.transforms import views_of
 
@@ -48,7 +48,7 @@ class TfDataConfig(LoaderConfig):
     name = "tfdata"
     backend = f"{__name__}:TfDataBackend"
 
-    num_threads: int | None = option(None, check_min, 1)
+    num_threads: int | None = option(None, check_int, 1)
 
 
 class TfDataBackend(Backend):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hydra.core.config_store import ConfigStore
 
-from dali_pipes.checks import check_choice, check_min
+from dali_pipes.checks import check_choice, check_int, check_number
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 
@@ -47,8 +47,8 @@ class GpuCheckConfig:
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_min("minutes", self.minutes, 0)
-        check_min("batch_size", self.batch_size, 1)
+        check_number("minutes", self.minutes, 0)
+        check_int("batch_size", self.batch_size, 1)
         if not self.parts or len(set(self.parts)) < len(self.parts):
             raise ConfigError(f"parts is {list(self.parts)}; name at least one, and each only once")
         for part in self.parts:

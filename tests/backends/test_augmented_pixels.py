@@ -11,9 +11,9 @@ import torch
 from reference import Reference, operate, read_batch
 
 import dali_pipes as dp
-from dali_pipes.plan.augment.operations import AFFINE, BLENDS, CODE, OPS, Slot
-from dali_pipes.plan.augment.policies import Policy
 from dali_pipes.plan.plan import Plan
+from dali_pipes.plan.steps.operations import AFFINE, BLENDS, CODE, OPS, Slot
+from dali_pipes.plan.steps.policies import Policy
 
 BACKENDS = {
     "torch": dp.TorchConfig(num_workers=0),

@@ -20,8 +20,8 @@ from dali_pipes.backends.dali.backend import DaliBackend
 from dali_pipes.backends.dali.graph import ViewInputs, erase
 from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.arms.native_loader import DaliNativeBackend
+from dali_pipes.plan.steps.whole import PADDING_MODES
 from dali_pipes.plan.transforms import DTYPES, INTERPOLATIONS
-from dali_pipes.plan.whole.base import PADDING_MODES
 from dali_pipes.tools.doctor import decode as doctor
 
 FORMS = [

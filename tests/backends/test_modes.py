@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dali_pipes as dp
 from dali_pipes.measure.arms import SyntheticConfig
-from dali_pipes.plan.augment.operations import CODE, OPS, TABLES, Slot
-from dali_pipes.plan.augment.policies import Policy, RandomErasing
+from dali_pipes.plan.steps.operations import CODE, OPS, TABLES, Slot
+from dali_pipes.plan.steps.policies import Policy, RandomErasing
 from dali_pipes.system.modes import in_own_modes
 
 PACKAGE = Path(dp.__file__).parent

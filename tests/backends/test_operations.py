@@ -15,7 +15,7 @@ from dali_pipes.backends.pixels import operations
 from dali_pipes.backends.pixels import tables as pixels_tables
 from dali_pipes.backends.pixels.operations import augment
 from dali_pipes.backends.pixels.warps import _warp_as_pillow, augment_mask
-from dali_pipes.plan.augment.operations import (
+from dali_pipes.plan.steps.operations import (
     AFFINE,
     BLENDS,
     CODE,

@@ -33,7 +33,7 @@ from ranks import finish, kill_after, start_ranks
 
 import dali_pipes as dp
 from dali_pipes.backends.pixels.functions import check_functions
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import Draws
 
 v2 = later("torchvision.transforms.v2")
 

@@ -15,7 +15,7 @@ from dali_pipes.backends.pixels.tensors import to_steps
 from dali_pipes.loader.batch import Ragged
 from dali_pipes.measure.arms import DaliNativeConfig
 from dali_pipes.measure.arms.native_loader import NativeLoader
-from dali_pipes.plan.augment.operations import AFFINE, OPS
+from dali_pipes.plan.steps.operations import AFFINE, OPS
 
 v2 = later("torchvision.transforms.v2")
 

@@ -81,7 +81,10 @@ def test_crops_are_torchvisions(name, resize, vertical_flip, pictures):
 
 def test_images_smaller_than_a_crop_are_refused(pictures):
     transform = dp.TenCropTransform(size=60, resize=None)
-    with pytest.raises(dp.ConfigError, match=r"size: 1 of 3 images are smaller than a crop of 60"):
+    with pytest.raises(
+        dp.ConfigError,
+        match=r"size: 1 of 3 images .* a height of 60",
+    ):
         dp.build_loader(pictures, BACKENDS["torch"], transform=transform, batch_size=1)
     with pytest.raises(dp.ConfigError, match=r"3 of 3 images .* the first is .*a/0.png"):
         dp.build_loader(

@@ -9,7 +9,7 @@ from reference import Reference, read_batch
 import dali_pipes as dp
 from dali_pipes.backends.pixels.warps import augment_mask
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.augment.operations import CODE, Slot
+from dali_pipes.plan.steps.operations import CODE, Slot
 
 POLICIES = [
     {"name": "TimmRandAugment", "fill": [124, 116, 104], "interpolation": "random"},

@@ -10,8 +10,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 import dali_pipes as dp
-from dali_pipes.plan.geometry import BEFORE_DRAW
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import BEFORE_DRAW, Draws
 from dali_pipes.plan.plan import Plan
 
 BACKENDS = {

@@ -131,7 +131,7 @@ def mistakes(folder, empty, bare, splits):
         "time of nothing",
         "benchmark",
         [train, "minutes=-1"],
-        "minutes is -1.0; it must be at least 0",
+        "minutes is -1.0; it takes numbers from 0 on",
     )
     yield (
         "folder of the splits",
@@ -234,7 +234,7 @@ def mistakes(folder, empty, bare, splits):
         "mistake in a group",
         "train",
         [train, "optimizer.beta2=1"],
-        "error: optimizer.beta2 is 1.0; it must lie between 0",
+        "error: optimizer.beta2 is 1.0; it takes numbers from 0 to 0.99999",
     )
     size = (
         "(its size is transform.size; transform@eval_transform=letterbox eval_transform.flip=0 "

@@ -342,7 +342,10 @@ def test_defaults_in_conf_are_those_of_python():
             "an arm is 'dalli'; choose one of torch",
         ),
         (lambda: BenchmarkConfig(loaders={"torch": 1}, arms=[]), "name at least one loader"),
-        (lambda: TrainConfig(epochs=0), "TrainConfig.epochs is 0; it must be at least 1"),
+        (
+            lambda: TrainConfig(epochs=0),
+            "TrainConfig.epochs is 0; it takes whole numbers from 1 on",
+        ),
         (
             lambda: TrainConfig(precision="fp8"),
             "TrainConfig.precision is 'fp8'; choose one of fp32, bf16, fp16",
@@ -364,11 +367,11 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: OptimizerConfig(name="adagrad"), "OptimizerConfig.name is 'adagrad'"),
         (
             lambda: MixingConfig(cutmix_alpha=-1),
-            "MixingConfig.cutmix_alpha is -1; it must be at least 0",
+            "MixingConfig.cutmix_alpha is -1; it takes numbers from 0 on",
         ),
         (
             lambda: composed("train", "mixing.probability=2"),
-            "MixingConfig.probability is 2.0; it must lie between 0 and 1",
+            "MixingConfig.probability is 2.0; it takes numbers from 0 to 1",
         ),
         (lambda: dp.TrainTransform(size="128"), "TrainTransform.size is '128'"),
         (lambda: dp.TrainTransform(size=None), "TrainTransform.size is None"),
@@ -394,7 +397,7 @@ def test_defaults_in_conf_are_those_of_python():
         (lambda: dp.TrainTransform(size=2.0), "TrainTransform.size is 2.0"),
         (
             lambda: dp.TrainTransform(vertical_flip=-0.1),
-            "TrainTransform.vertical_flip is -0.1; it must lie between 0 and 1",
+            "TrainTransform.vertical_flip is -0.1; it takes numbers from 0 to 1",
         ),
         (
             lambda: dp.TrainTransform(interpolation="nearest"),

@@ -8,7 +8,7 @@ from PIL import Image
 import dali_pipes as dp
 from dali_pipes import ConfigError, ManifestError
 from dali_pipes.data.objects import Keypoints, Targets
-from dali_pipes.plan.flips import check_flips
+from dali_pipes.plan.transforms.base import check_flips
 
 PAIRS = [
     *(

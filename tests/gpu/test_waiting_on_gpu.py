@@ -19,7 +19,7 @@ from simulated_gpu.device import of_this_thread
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import dali_pipes as dp
-from dali_pipes.plan.augment.operations import OPS, TABLES
+from dali_pipes.plan.steps.operations import OPS, TABLES
 
 CONFIGS = {"dali_cpu": dp.DaliConfig(device="cpu"), **GPU_BACKENDS}
 ON_GPU = needs_cuda(

@@ -20,7 +20,7 @@ from torch.utils.data import (
 
 import dali_pipes as dp
 from dali_pipes.measure.arms import SyntheticConfig
-from dali_pipes.plan.augment import policies
+from dali_pipes.plan.steps import policies
 
 v2 = later("torchvision.transforms.v2")
 DATASET = TensorDataset(torch.zeros(3))

@@ -184,7 +184,7 @@ def test_a_box_lies_in_the_image(share, height, width, x, y):
 
 
 def test_draws_of_batches_and_of_samples_are_others():
-    from dali_pipes.plan.philox import Draws
+    from dali_pipes.plan.draws import Draws
 
     ours = dp.BatchDraws(5, 2, 3).uniform(0)
     assert not np.isclose(Draws(5, 2, np.array([3])).uniform(0)[:, 0], ours).any()

@@ -8,7 +8,7 @@ import pytest
 import dali_pipes as dp
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.workload import from_dict, to_dict
-from dali_pipes.plan.augment.policies import Augment
+from dali_pipes.plan.steps.functions import Augment
 
 
 def invert(image):

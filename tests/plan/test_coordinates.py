@@ -9,10 +9,10 @@ from later import later
 from PIL import Image, ImageOps
 
 from dali_pipes.data.objects import Keypoints, Objects
-from dali_pipes.plan.augment.operations import CODE, OPS, Augmentation
 from dali_pipes.plan.coordinates import mask_indices, move_objects, turn_upright
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Geometry
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.steps.operations import CODE, OPS, Augmentation
 from dali_pipes.plan.transforms import CenterCropTransform, RandomCropTransform, TrainTransform
 
 F, v2, tensors = (

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from later import later
 
 from dali_pipes.backends.pixels.finish import crop_and_flip
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Geometry, crop_geometry, resize_sizes
-from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms import (
     CenterCropTransform,
     EvalTransform,

@@ -18,12 +18,12 @@ from dali_pipes.checks import check_int, check_number
 from dali_pipes.cli.conf import register
 from dali_pipes.measure.workload import from_dict, to_dict
 from dali_pipes.options import option
-from dali_pipes.plan.augment.operations import Slot
-from dali_pipes.plan.augment.policies import POLICIES, Policy
-from dali_pipes.plan.augment.policies.base import choose_op
 from dali_pipes.plan.geometry import crop_geometry
 from dali_pipes.plan.order import Order
 from dali_pipes.plan.sampling import SAMPLINGS, Sampling, parse_sampling
+from dali_pipes.plan.steps.lists import POLICIES
+from dali_pipes.plan.steps.operations import Slot
+from dali_pipes.plan.steps.policies import Policy, choose_op
 from dali_pipes.plan.transforms import TRANSFORMS, Transform
 
 PACKAGE = Path(dp.__file__).parent
@@ -100,7 +100,8 @@ def test_every_class_has_a_row_and_every_row_a_public_name(folder):
 
 
 def test_every_policy_has_a_row():
-    assert classes_in("augment/policies", Policy).items() <= POLICIES.items()
+    assert classes_in("steps", Policy).items() <= POLICIES.items()
+    assert len(classes_in("steps", Policy)) == len(POLICIES) - 3  # Augment, and two that erase
     for name in POLICIES:
         (default,) = (each.default for each in fields(POLICIES[name]) if each.name == "name")
         assert POLICIES[name].__name__ == default == name

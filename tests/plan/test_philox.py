@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from dali_pipes.plan.permutation import permute
-from dali_pipes.plan.philox import BatchDraws, Draws, Kind, philox4x32
+from dali_pipes.plan.draws import BatchDraws, Draws, Kind, permute, philox4x32
 
 # Random123's known answers (kat_vectors, philox 4x32 10)
 KNOWN = [

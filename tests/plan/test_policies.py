@@ -8,11 +8,11 @@ import torch
 from later import later
 
 import dali_pipes as dp
-from dali_pipes.plan.augment import operations
-from dali_pipes.plan.augment.augmenter import Augmenter
-from dali_pipes.plan.augment.operations import CODE, OPS
-from dali_pipes.plan.augment.policies import POLICIES, RandomErasing
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import Draws
+from dali_pipes.plan.steps import operations
+from dali_pipes.plan.steps.lists import POLICIES, Augmenter
+from dali_pipes.plan.steps.operations import CODE, OPS
+from dali_pipes.plan.steps.policies import RandomErasing
 
 stats, v2 = later("scipy.stats"), later("torchvision.transforms.v2")
 

@@ -10,10 +10,10 @@ from PIL import Image
 
 from dali_pipes.backends.pixels.operations import augment
 from dali_pipes.errors import OptionError
-from dali_pipes.plan.augment.augmenter import Augmenter
-from dali_pipes.plan.augment.operations import CODE, MOVES
-from dali_pipes.plan.augment.timm_ops import TIMM_OPS, slots_of
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import Draws
+from dali_pipes.plan.steps.lists import Augmenter
+from dali_pipes.plan.steps.operations import CODE, MOVES
+from dali_pipes.plan.steps.timm import TIMM_OPS, slots_of
 
 stats, timm = later("scipy.stats"), later("timm.data.auto_augment")
 erasing = later("timm.data.random_erasing")

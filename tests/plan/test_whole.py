@@ -17,11 +17,10 @@ from torchvision.transforms import functional as F
 
 import dali_pipes as dp
 from dali_pipes.backends.pixels.whole import change
-from dali_pipes.plan.geometry import BEFORE_DRAW
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import BEFORE_DRAW, Draws
 from dali_pipes.plan.plan import Plan
-from dali_pipes.plan.whole import STEPS, check_steps, draw_steps, smallest_sizes
-from dali_pipes.plan.whole.steps import WholeResize
+from dali_pipes.plan.steps.lists import STEPS, check_steps, draw_steps, smallest_sizes
+from dali_pipes.plan.steps.whole import WholeResize
 
 BILINEAR = InterpolationMode.BILINEAR
 # ours, and torchvision's with the same distribution
@@ -363,7 +362,7 @@ def test_mistakes_are_named():
         "before: abs is an Augment with per='batch'": [dp.Augment(abs, per="batch")],
         "before: abs is an Augment with geometry": [dp.Augment(abs, geometry=abs)],
         "before: Augment has no function": ["Augment"],
-        "before: .* is none of .*; put a function into Augment": [abs],
+        "before: .* is a function; put it into Augment": [abs],
         "Resize has antialias=False, which needs interpolation=bilinear or bicubic": [
             {"name": "Resize", "antialias": False, "interpolation": "nearest"}
         ],

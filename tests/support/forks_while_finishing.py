@@ -12,9 +12,9 @@ import torch
 
 import dali_pipes as dp
 from dali_pipes.backends.pixels.finish import DecodedTensor, View
-from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.plan import PlannedView
+from dali_pipes.plan.steps.operations import Augmentation
 
 FORKS, HANGS_AFTER_S = 8, 10
 TRANSFORM = dp.TrainTransform(size=4, augment=["TrivialAugmentWide"])

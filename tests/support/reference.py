@@ -18,7 +18,7 @@ import torch
 from later import Later
 from PIL import Image, ImageOps
 
-from dali_pipes.plan.augment.operations import FILLS, OPS, Slot
+from dali_pipes.plan.steps.operations import FILLS, OPS, Slot
 
 F, v2 = Later("torchvision.transforms.v2.functional"), Later("torchvision.transforms.v2")
 cv2 = Later("cv2")

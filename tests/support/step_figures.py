@@ -22,11 +22,10 @@ from torchvision.transforms.v2 import functional as F
 
 import dali_pipes as dp
 from dali_pipes.backends.pixels.tensors import to_steps
-from dali_pipes.plan.augment.operations import OPS, Slot
-from dali_pipes.plan.geometry import BEFORE_DRAW
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import BEFORE_DRAW, Draws
+from dali_pipes.plan.draws import STEP_DRAWS as DRAWS_OF_STEP
+from dali_pipes.plan.steps.operations import OPS, Slot
 from dali_pipes.plan.transforms import Transform, views_of
-from dali_pipes.plan.whole.base import DRAWS as DRAWS_OF_STEP
 
 SEED = 5
 EDGE = (0.25, 0.5, 0.75)  # where single pixels are looked at, as shares of height and width

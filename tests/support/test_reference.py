@@ -14,9 +14,9 @@ from turned_files import png, stored, upright
 
 import dali_pipes as dp
 from dali_pipes.data.loose_images import NO_IMAGES
-from dali_pipes.plan.augment.operations import OPS, TABLES, Augmentation, Slot
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.plan import Plan, PlannedBatch, PlannedView
+from dali_pipes.plan.steps.operations import OPS, TABLES, Augmentation, Slot
 
 v2 = later("torchvision.transforms.v2")
 
@@ -195,4 +195,4 @@ def test_it_imports_nothing_that_makes_pixels():
         elif isinstance(each, ast.Import):
             modules += [name.name for name in each.names]
     ours = [module for module in modules if module.startswith("dali_pipes")]
-    assert ours == ["dali_pipes.plan.augment.operations"]
+    assert ours == ["dali_pipes.plan.steps.operations"]

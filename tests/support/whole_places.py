@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Int
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.steps.whole import DrawnStep
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.plan.whole.base import DrawnStep
 
 _MARK = 0.7  # no color that a step fills with
 _POINTS = ((0.3, 0.3), (0.4, 0.7), (0.75, 0.45))  # y and x, as shares of height and width

@@ -43,7 +43,7 @@ from dali_pipes.backends.config import LoaderConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.mistakes import RefusesAttributes
 from dali_pipes.options import check_arguments
-from dali_pipes.plan.philox import LARGEST_EPOCH
+from dali_pipes.plan.draws import LARGEST_EPOCH
 from dali_pipes.plan.plan import Rank
 
 AHEAD = 8  # batches that may be read before they are needed

@@ -8,7 +8,7 @@ from typing import Any
 from dali_pipes.adapters.lazy.order import SampleOrder
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.resume import iter_changes
-from dali_pipes.plan.philox import LARGEST_EPOCH
+from dali_pipes.plan.draws import LARGEST_EPOCH
 
 
 def make_state(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
-from dali_pipes.checks import check_min
+from dali_pipes.checks import check_int
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.system.cpus import available_cpus
@@ -33,7 +33,7 @@ class AutoConfig(LoaderConfig):
     name = "auto"
     backend = "dali_pipes.backends.auto.backend:AutoBackend"
 
-    num_threads: int | None = option(None, check_min, 1, MAX_COUNT)
+    num_threads: int | None = option(None, check_int, 1, MAX_COUNT)
     fixed: bool = False
     exact: bool = option(False, _refuse_exact)
 

@@ -45,9 +45,9 @@ from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.backends.transfer import Groups, copy_to_torch_memory, join_groups, to_gpu
 from dali_pipes.errors import ChoiceError, ConfigError, Mention
 from dali_pipes.plan.plan import PlannedBatch
+from dali_pipes.plan.steps.lists import smallest_sizes
+from dali_pipes.plan.steps.whole import WholePad
 from dali_pipes.plan.transforms import Transform, views_of
-from dali_pipes.plan.whole import smallest_sizes
-from dali_pipes.plan.whole.steps import WholePad
 from dali_pipes.system.cpus import cpus_near, parse_cpus, start_on_cpus
 from dali_pipes.system.memory import Need
 from dali_pipes.system.nvml import WITH_UTILITY

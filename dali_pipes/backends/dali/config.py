@@ -10,7 +10,7 @@ from typing import Self
 import torch
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
-from dali_pipes.checks import check_choice, check_min, check_range
+from dali_pipes.checks import check_choice, check_int, check_number
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.system.cpus import parse_cpus
@@ -62,20 +62,20 @@ class DaliOptions(LoaderConfig):
     """
 
     device: str = option("auto", check_choice, ("auto", "gpu", "cpu"))
-    num_threads: int | None = option(None, check_min, 1, MAX_COUNT)
-    prefetch_queue_depth: int | None = option(None, check_min, 1, MAX_COUNT)
-    hw_decoder_load: float = option(0.65, check_range, 0, 1)
+    num_threads: int | None = option(None, check_int, 1, MAX_COUNT)
+    prefetch_queue_depth: int | None = option(None, check_int, 1, MAX_COUNT)
+    hw_decoder_load: float = option(0.65, check_number, 0, 1)
     exact: bool = False
     decode: str = option("auto", check_choice, DECODE)
     # DALI's own default is off; on, chroma is upsampled as on a CPU (docs/pixels.md)
     jpeg_fancy_upsampling: bool = True
-    hybrid_huffman_threshold: int = option(1_000_000, check_min, 0, 2**31 - 1)
-    preallocate_width_hint: int | None = option(None, check_min, 1, 2**16)
-    preallocate_height_hint: int | None = option(None, check_min, 1, 2**16)
-    device_memory_padding: int = option(16 * 2**20, check_min, 0, 2**40)
+    hybrid_huffman_threshold: int = option(1_000_000, check_int, 0, 2**31 - 1)
+    preallocate_width_hint: int | None = option(None, check_int, 1, 2**16)
+    preallocate_height_hint: int | None = option(None, check_int, 1, 2**16)
+    device_memory_padding: int = option(16 * 2**20, check_int, 0, 2**40)
     resize: str = option("dali", check_choice, RESIZE)
     cpus: str | None = option(None, _check_cpus)
-    read_threads: int = option(8, check_min, 1, MAX_COUNT)
+    read_threads: int = option(8, check_int, 1, MAX_COUNT)
 
     def on_cores(self, cores: int | None = None) -> Self:
         # a list of CPUs also says how many threads are worth starting
@@ -149,9 +149,9 @@ class DaliConfig(DaliOptions):
     backend = "dali_pipes.backends.dali.backend:DaliBackend"
     extra = cuda_extra()
 
-    hw_decoder_load: float | None = option(None, check_range, 0, 1)  # type: ignore[assignment]
-    engine_decoders: int | None = option(None, check_min, 1, 8)
-    cpu_share: float = option(0.0, check_range, 0, 1)
+    hw_decoder_load: float | None = option(None, check_number, 0, 1)  # type: ignore[assignment]
+    engine_decoders: int | None = option(None, check_int, 1, 8)
+    cpu_share: float = option(0.0, check_number, 0, 1)
     resize: str = option("torch", check_choice, RESIZE)
 
     @property

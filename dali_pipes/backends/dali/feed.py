@@ -20,14 +20,13 @@ from dali_pipes.backends.dali.graph import PlanInputs, TurnInputs, ViewInputs, W
 from dali_pipes.backends.dali.routes import CPU, Routes
 from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
+from dali_pipes.plan.steps.functions import Augment
+from dali_pipes.plan.steps.warps import WholePerspective
+from dali_pipes.plan.steps.whole import DrawnStep, WholePad, WholeResize, WholeStep, fill_of
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.plan.transforms.base import RANDOM
-from dali_pipes.plan.whole.base import DrawnStep, WholeStep, fill_of
-from dali_pipes.plan.whole.steps import WholePad, WholeResize
-from dali_pipes.plan.whole.warps import WholePerspective
 
 T = TypeVar("T")
 _T = types.DALIDataType

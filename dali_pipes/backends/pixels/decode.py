@@ -19,8 +19,8 @@ from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.data.image_files.stored import open_stored, upright
 from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.geometry import Pair
-from dali_pipes.plan.whole import WholeSteps
-from dali_pipes.plan.whole.base import DrawnStep
+from dali_pipes.plan.steps.lists import WholeSteps
+from dali_pipes.plan.steps.whole import DrawnStep
 
 
 def decode(

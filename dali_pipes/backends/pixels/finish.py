@@ -31,13 +31,13 @@ from dali_pipes.backends.pixels.tensors import (
 )
 from dali_pipes.backends.pixels.whole import change_array
 from dali_pipes.backends.transfer import copy_to
-from dali_pipes.plan.augment.operations import CODE, Augmentation
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
+from dali_pipes.plan.steps.lists import WholeSteps
+from dali_pipes.plan.steps.operations import CODE, Augmentation
+from dali_pipes.plan.steps.whole import DrawnStep
 from dali_pipes.plan.transforms import INTERPOLATIONS, Transform
 from dali_pipes.plan.transforms.base import RANDOM
-from dali_pipes.plan.whole import WholeSteps
-from dali_pipes.plan.whole.base import DrawnStep
 
 _TOP_LEFT = np.zeros(2, np.int64)
 # pixels of a side: a smaller image may have only pixels that PyTorch, whose weights have 16 bits,

@@ -1,4 +1,4 @@
-"""Runs the functions of the user's that `augment` has (plan/augment/policies/augment.py).
+"""Runs the functions of the user's that `augment` has (plan/steps/functions.py).
 
     functions = Functions(view)
     images = functions.run("uint8", images, planned.augmentation.numbers)
@@ -29,8 +29,8 @@ from torch.utils._pytree import tree_map_only
 from dali_pipes.backends.pixels.gray import as_tensor, from_array
 from dali_pipes.backends.transfer import copy_to
 from dali_pipes.errors import ConfigError
-from dali_pipes.plan.augment.policies import Augment
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import Draws
+from dali_pipes.plan.steps.functions import Augment
 from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 from dali_pipes.system.interrupts import delayed_signals
 

@@ -17,7 +17,7 @@ from dali_pipes.backends.pixels.gray import HALF, WEIGHTS
 from dali_pipes.backends.pixels.tables import look_up, look_up_hsv, turn_hue
 from dali_pipes.backends.pixels.warps import Magnitudes, move
 from dali_pipes.backends.transfer import copy_to
-from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, TABLES, Codes, Numbers, Slot
+from dali_pipes.plan.steps.operations import CODE, MOVES, OPS, TABLES, Codes, Numbers, Slot
 
 _TOGETHER = 64  # images that a GPU changes at once, some of them with 50 bytes for each value
 

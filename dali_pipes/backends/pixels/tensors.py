@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from dali_pipes.backends.transfer import copy_to
-from dali_pipes.plan.augment.operations import FILLS
 from dali_pipes.plan.geometry import Pair
+from dali_pipes.plan.steps.operations import FILLS
 from dali_pipes.plan.transforms import DTYPES, Transform, views_of
 
 TORCH_DTYPES: dict[str, torch.dtype] = {

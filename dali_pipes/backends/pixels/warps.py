@@ -15,16 +15,8 @@ from torch.nn.functional import grid_sample, pad
 
 from dali_pipes.backends.pixels.gray import as_tensor, from_array
 from dali_pipes.backends.transfer import copy_to
-from dali_pipes.plan.augment.operations import (
-    CODE,
-    MOVES,
-    OPS,
-    Codes,
-    Numbers,
-    Slot,
-    affine_matrices,
-)
 from dali_pipes.plan.geometry import Pair
+from dali_pipes.plan.steps.operations import CODE, MOVES, OPS, Codes, Numbers, Slot, affine_matrices
 
 Magnitudes = NDArray[np.float64]  # (N,), one of each image
 Matrices = NDArray[np.float64]  # (N, 2, 3), as of `affine_matrices`

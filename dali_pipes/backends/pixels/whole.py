@@ -14,8 +14,8 @@ from PIL import Image
 from dali_pipes.backends.pixels.functions import call_on_whole
 from dali_pipes.backends.pixels.gray import as_array, as_tensor, from_array
 from dali_pipes.backends.pixels.plain_resize import resize_plain
-from dali_pipes.plan.whole import WholeSteps
-from dali_pipes.plan.whole.base import DrawnStep
+from dali_pipes.plan.steps.lists import WholeSteps
+from dali_pipes.plan.steps.whole import DrawnStep
 
 # Pillow's method for each kind of warp, and how many numbers it takes
 WARPS = {"affine": (Image.Transform.AFFINE, 6), "perspective": (Image.Transform.PERSPECTIVE, 8)}

@@ -23,8 +23,8 @@ from dali_pipes.data.image_files.wide import decode_wide
 from dali_pipes.data.upright import upright_size
 from dali_pipes.plan.coordinates import turn_mask
 from dali_pipes.plan.geometry import Pair
-from dali_pipes.plan.whole import WholeSteps
-from dali_pipes.plan.whole.base import DrawnStep
+from dali_pipes.plan.steps.lists import WholeSteps
+from dali_pipes.plan.steps.whole import DrawnStep
 
 _WHITE = 65535
 _STEP = 257  # 65535 / 255: what is one step of 8 bits in 16

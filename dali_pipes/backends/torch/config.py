@@ -6,7 +6,7 @@ from typing import Self
 import torch
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
-from dali_pipes.checks import check_choice, check_min
+from dali_pipes.checks import check_choice, check_int
 from dali_pipes.data.image_files.jpeg import fastest_decoder
 from dali_pipes.options import option
 
@@ -33,9 +33,9 @@ class TorchConfig(LoaderConfig):
     backend = "dali_pipes.backends.torch.backend:TorchBackend"
 
     decoder: str = option("pil", check_choice, ("pil", "torchvision", "torchcodec", "auto"))
-    num_workers: int | None = option(None, check_min, 0, MAX_COUNT)
+    num_workers: int | None = option(None, check_int, 0, MAX_COUNT)
     pin_memory: bool = True
-    prefetch_factor: int = option(2, check_min, 1, MAX_COUNT)
+    prefetch_factor: int = option(2, check_int, 1, MAX_COUNT)
     persistent_workers: bool = True
     multiprocessing_context: str | None = option(
         None, check_choice, (None, "fork", "spawn", "forkserver")

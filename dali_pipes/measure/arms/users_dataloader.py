@@ -7,7 +7,7 @@ from typing import Any, Self
 from torch.utils.data import DataLoader
 
 from dali_pipes.backends.config import MAX_COUNT, Concurrency, LoaderConfig
-from dali_pipes.checks import check_min
+from dali_pipes.checks import check_int
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.system.functions import import_function
@@ -29,7 +29,7 @@ class DataLoaderConfig(LoaderConfig):
     backend = "dali_pipes.measure.arms.users_loader:UsersLoader"
 
     function: str = ""
-    num_workers: int = option(0, check_min, 0, MAX_COUNT)
+    num_workers: int = option(0, check_int, 0, MAX_COUNT)
     made_by: Any = None
 
     @property

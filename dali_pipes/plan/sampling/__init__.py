@@ -9,7 +9,6 @@ docs/sampling.md compares them.
 from dali_pipes.plan.sampling.base import SAMPLINGS as SAMPLINGS
 from dali_pipes.plan.sampling.base import Sampling as Sampling
 from dali_pipes.plan.sampling.base import parse_sampling as parse_sampling
-from dali_pipes.plan.sampling.choice import choose_sampling as choose_sampling
 from dali_pipes.plan.sampling.samplings import Balanced as Balanced
 from dali_pipes.plan.sampling.samplings import Mixture as Mixture
 from dali_pipes.plan.sampling.samplings import PerClass as PerClass
@@ -18,6 +17,7 @@ from dali_pipes.plan.sampling.samplings import Schedule as Schedule
 from dali_pipes.plan.sampling.samplings import Sequential as Sequential
 from dali_pipes.plan.sampling.samplings import Uniform as Uniform
 from dali_pipes.plan.sampling.samplings import Weighted as Weighted
+from dali_pipes.plan.sampling.samplings import choose_sampling as choose_sampling
 from dali_pipes.plan.sampling.windows import Windows as Windows
 
 # A row is a sampling by its name: options of the group sampling extend the schema NAME_schema.

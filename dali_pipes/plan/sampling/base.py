@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, check_if_given, check_int
+from dali_pipes.checks import check_choice, check_int
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, ConfigError
 from dali_pipes.options import Options, check_options, option
@@ -31,7 +31,7 @@ class Sampling(Options, ABC):
             the long run.
     """
 
-    epoch_size: int | None = option(None, check_if_given, check_int, 1, MAX_SAMPLES)
+    epoch_size: int | None = option(None, check_int, 1, MAX_SAMPLES)
 
     # whether it can order the images of `Manifest.mix`, whose shares say what is drawn
     takes_mixtures: ClassVar[bool] = False

@@ -17,9 +17,8 @@ from dali_pipes.checks import check_int
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ChoiceError, ConfigError, Mention, OptionError
 from dali_pipes.options import check_options, option
+from dali_pipes.plan.draws import Kind, permute, random_permutation
 from dali_pipes.plan.order import PERIOD, GroupPosition, Groups, Order, Shares, draw_by_weight
-from dali_pipes.plan.permutation import permute, random_permutation
-from dali_pipes.plan.philox import Kind
 from dali_pipes.plan.sampling.base import MAX_SAMPLES, Int, Sampling, classes_of, parse_sampling
 
 
@@ -401,3 +400,43 @@ class Schedule(Sampling):
         return {"kind": "Schedule"} | {
             str(since): phase.state(manifest) for since, phase in self.schedule.items()
         }
+
+
+def choose_sampling(
+    value: Any, shuffle: bool | None, manifest: Manifest, training: bool
+) -> Sampling:
+    """The sampling of a loader.
+
+    It is what `sampling=` says, or else what `shuffle` or the kind of transform implies.
+
+    Args:
+        value: of `sampling=`.
+
+    Raises:
+        ConfigError: `value` contradicts `shuffle`, or does not fit a mixture.
+    """
+    implied = (
+        Sequential()
+        if not (training if shuffle is None else shuffle)
+        else Mixture()
+        if manifest.mixture
+        else Uniform()
+    )
+    if value is None:
+        return implied
+
+    sampling = parse_sampling(value)
+    if shuffle is not None and type(sampling) is not type(implied):
+        raise ConfigError(
+            f"shuffle={shuffle} and the sampling {type(sampling).__name__} are both given and say "
+            "different things"
+        )
+
+    if manifest.mixture and not sampling.takes_mixtures:
+        raise ChoiceError(
+            type(sampling),
+            "does not fit images of Manifest.mix, whose shares say what is drawn; join them with "
+            "Manifest.concat instead, or leave sampling out",
+        )
+
+    return sampling

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dali_pipes.checks import check_if_given, check_int, check_number
+from dali_pipes.checks import check_int, check_number
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
 from dali_pipes.data.table.samples import Shards
@@ -39,8 +39,8 @@ class Windows(Sampling):
         times: how often an image comes, side by side, as `Repeated` has them.
     """
 
-    lanes: int | None = option(None, check_if_given, check_int, 1, 2**16)
-    window_gb: float | None = option(None, check_if_given, check_number, 1e-6, 1e6)
+    lanes: int | None = option(None, check_int, 1, 2**16)
+    window_gb: float | None = option(None, check_number, 1e-6, 1e6)
     times: int = option(1, check_int, 1, MAX_SAMPLES)
 
     def on_machine(self) -> Self:

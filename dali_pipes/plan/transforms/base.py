@@ -5,6 +5,7 @@ A transform sets size, dtype, layout, normalization, crop and augmentation, and 
 them. Backends carry that out. `groups` lists the views that are made of an image.
 """
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -14,25 +15,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import (
-    check_choice,
-    check_int,
-    check_number,
-    check_pixels,
-    check_range,
-    describe_value,
-)
+from dali_pipes.checks import check_choice, check_int, check_number, check_pixels, describe_value
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import Options, check_options, option
-from dali_pipes.plan.augment.augmenter import Augmenter, check_policies
-from dali_pipes.plan.augment.policies import Augment
 from dali_pipes.plan.coordinates import MASK_INTERPOLATIONS
-from dali_pipes.plan.geometry import INTERPOLATION_DRAW, Geometry, Pair
-from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.whole import check_steps, draw_steps
-from dali_pipes.plan.whole.base import DrawnStep, fill_of
+from dali_pipes.plan.draws import INTERPOLATION_DRAW, Draws
+from dali_pipes.plan.geometry import Geometry, Pair
+from dali_pipes.plan.steps.functions import Augment
+from dali_pipes.plan.steps.lists import Augmenter, check_policies, check_steps, draw_steps
+from dali_pipes.plan.steps.whole import DrawnStep, fill_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -89,6 +82,10 @@ def _check_channels(option: str, value: object) -> None:
 def check_size(option: str, value: object) -> Any:
     height, width = shape_of(check_pixels(option, value, 1, "(height, width)"))
     return height if height == width else (height, width)
+
+
+def check_resize(option: str, value: object) -> Any:
+    return None if value is None else check_pixels(option, value, 1, "(height, width)")
 
 
 def _check_sizes(option: str, value: object) -> dict[int, Any]:
@@ -345,13 +342,13 @@ class Transform(Options, ABC):
 _BLOCK = 2**20  # images
 
 
-def find_small(
+def describe_small(
     transform: Transform,
     manifest: Manifest,
     needed: Any,
     resized: Callable[[NDArray[np.int64]], NDArray[np.int64]],
-) -> tuple[int, int]:
-    """The number of images that are smaller than a crop, and the first of them.
+) -> str:
+    """How many images are smaller than a crop, and which is the first; "" if none is.
 
     Args:
         needed: height and width that the crop needs.
@@ -364,7 +361,14 @@ def find_small(
         sizes = resized(manifest.take_sizes(ids, upright=transform.exif == "apply"))
         small = ids[(sizes < needed).any(axis=1)]
         first, count = first if count or not len(small) else int(small[0]), count + len(small)
-    return count, first
+
+    if not count:
+        return ""
+    height, width = needed
+    return (
+        f"{count:,} of {len(manifest):,} images are smaller than the crop, which needs a height of "
+        f"{height} and a width of {width} pixels; the first is {manifest.name(first)}"
+    )
 
 
 def views_of(transform: Transform) -> list[Transform]:
@@ -382,18 +386,18 @@ class RandomTransform(Transform):
             image, as timm does.
         before: steps on the whole image in the order in which they are applied, before the crop,
             such as {"name": "RandomRotation", "degrees": 30}, or Augment(function);
-            dali_pipes/plan/whole/ has them all.
+            dali_pipes/plan/steps/ has them all.
         flip, vertical_flip: the probabilities of a left-right and of a top-bottom flip.
         augment: policies in the order in which they are applied, such as "TrivialAugmentWide" or
-            {"name": "RandomErasing", "p": 0.25}; dali_pipes/plan/augment/policies/ has them all.
+            {"name": "RandomErasing", "p": 0.25}; dali_pipes/plan/steps/ has them all.
         sizes: progressive resizing: maps an epoch to the size from then on, such as {0: 128, 10:
             192}; `size` before the first of these epochs.
     """
 
     interpolation: str = option("bilinear", check_choice, (*INTERPOLATIONS, RANDOM))
     before: list[Any] = option(list, check_steps)
-    flip: float = option(0.5, check_range, 0, 1)
-    vertical_flip: float = option(0.0, check_range, 0, 1)
+    flip: float = option(0.5, check_number, 0, 1)
+    vertical_flip: float = option(0.0, check_number, 0, 1)
     augment: list[Any] = option(list, check_policies)
     sizes: dict[int, Any] = option(dict, _check_sizes)
 
@@ -467,3 +471,38 @@ class RandomTransform(Transform):
         `numbers` are (2, N) random numbers in [0, 1).
         """
         return numbers < np.array([[self.flip], [self.vertical_flip]])
+
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 5  # names
+
+
+def check_flips(manifest: Manifest, transform: Transform) -> None:
+    """Warns if a transform flips images but their keypoints do not change places.
+
+    Raises:
+        ConfigError: by their names they should change places.
+    """
+    view, keypoints = views_of(transform)[0], manifest.keypoints
+    flips = getattr(view, "flip", 0) or getattr(view, "vertical_flip", 0)
+    if not flips or keypoints is None or manifest.names_flip_pairs:
+        return
+
+    names = keypoints.unpaired_names or keypoints.names
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    advice = "name the pairs with flip_pairs ([]: there are none), or set the transform's flip to 0"
+    # names such as "left_eye" prove that a flip is wrong; other names only suggest it
+    if keypoints.unpaired_names and not keypoints.has_pairs:
+        raise ConfigError(
+            f"{manifest.root}: the transform flips images, and of the keypoints {shown} "
+            "none becomes another one, so left ones "
+            f"would be trained as right ones; {advice}"
+        )
+    if keypoints.unpaired_names or not keypoints.has_pairs:
+        log.warning(
+            "%s: the transform flips images, and the keypoints %s keep their names; %s",
+            manifest.root,
+            shown,
+            advice,
+        )

@@ -7,31 +7,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_if_given, check_ordered_pair, check_pixels
+from dali_pipes.checks import check_ordered_pair, check_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import OptionError
 from dali_pipes.options import option
-from dali_pipes.plan.geometry import (
-    CROP_DRAW,
-    CROP_TRIES,
-    FLIP_DRAW,
-    SHIFT_DRAW,
-    Geometry,
-    Int,
-    center_crop,
-    crop_geometry,
-    resize_sizes,
-)
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import CROP_DRAW, CROP_TRIES, FLIP_DRAW, SHIFT_DRAW, Draws
+from dali_pipes.plan.geometry import Geometry, Int, center_crop, crop_geometry, resize_sizes
+from dali_pipes.plan.steps.lists import smallest_sizes
+from dali_pipes.plan.steps.whole import WholeResize, four_sides
 from dali_pipes.plan.transforms.base import (
     RandomTransform,
     Transform,
+    check_resize,
     check_size,
-    find_small,
+    describe_small,
     shape_of,
 )
-from dali_pipes.plan.whole import smallest_sizes
-from dali_pipes.plan.whole.steps import WholeResize, four_sides
 
 
 def is_too_small(resize: Any, shape: tuple[int, int]) -> bool:
@@ -73,7 +64,7 @@ class CenterCropTransform(RandomTransform):
             away, that moves a flipped image by one pixel.
     """
 
-    resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+    resize: Any = option(256, check_resize)
     pad_if_needed: bool = False
     flip_before_crop: bool = False
 
@@ -102,7 +93,7 @@ class EvalTransform(Transform):
             is refused.
     """
 
-    resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+    resize: Any = option(256, check_resize)
     pad_if_needed: bool = False
 
     def __post_init__(self) -> None:
@@ -223,7 +214,7 @@ class RandomCropTransform(RandomTransform):
     """
 
     size: Any = option(32, check_size)
-    resize: Any = option(None, check_if_given, check_pixels, 1, "(height, width)")
+    resize: Any = option(None, check_resize)
     padding: Any = option(
         0, check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
     )
@@ -273,15 +264,10 @@ class RandomCropTransform(RandomTransform):
             return
 
         resized = [] if self.resize is None else [WholeResize(size=self.resize)]
-        count, first = find_small(
-            self, manifest, needed, partial(smallest_sizes, [*self.before, *resized])
-        )
-        if count:
-            height, width = needed.tolist()
+        before = partial(smallest_sizes, [*self.before, *resized])
+        if small := describe_small(self, manifest, needed, before):
             raise OptionError(
                 type(self),
-                f"size: {count:,} of {len(manifest):,} images are smaller than the random crop, "
-                f"which needs a height of {height} and a width of {width} pixels; the first is "
-                f"{manifest.name(first)}. Set pad_if_needed or resize, or leave these images out "
+                f"size: {small}. Set pad_if_needed or resize, or leave these images out "
                 "(Manifest.filter)",
             )

@@ -17,18 +17,14 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.errors import ChoiceError, ConfigError, Mention, OptionError
 from dali_pipes.options import option
+from dali_pipes.plan.draws import BOXES_DRAW, FLIP_DRAW, SCALE_DRAW, SHIFT_DRAW, Draws
 from dali_pipes.plan.geometry import (
-    BOXES_DRAW,
-    FLIP_DRAW,
-    SCALE_DRAW,
-    SHIFT_DRAW,
     Geometry,
     Int,
     Pair,
     scale_sizes,
     whole_image_geometry,
 )
-from dali_pipes.plan.philox import Draws
 from dali_pipes.plan.transforms.base import RandomTransform, check_size, shape_of
 from dali_pipes.plan.transforms.classification import TrainTransform
 

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, check_if_given, check_int, check_pixels
+from dali_pipes.checks import check_choice, check_int
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.options import option
-from dali_pipes.plan.augment.augmenter import Augmenter
-from dali_pipes.plan.augment.policies import Augment
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Geometry, Pair, crop_geometry, resize_sizes
-from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.transforms.base import Transform, find_small
+from dali_pipes.plan.steps.functions import Augment
+from dali_pipes.plan.steps.lists import Augmenter
+from dali_pipes.plan.transforms.base import Transform, check_resize, describe_small
 from dali_pipes.plan.transforms.classification import TrainTransform
 
 # the options that a view has for itself; all others are those of the whole transform
@@ -193,7 +193,7 @@ class CornerCrop(Transform):
         flip, vertical_flip: whether the image is mirrored before it is cropped.
     """
 
-    resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+    resize: Any = option(256, check_resize)
     corner: str = option("center", check_choice, CORNERS)
     flip: bool = False
     vertical_flip: bool = False
@@ -232,7 +232,7 @@ class TenCropTransform(Transform):
             right.
     """
 
-    resize: Any = option(256, check_if_given, check_pixels, 1, "(height, width)")
+    resize: Any = option(256, check_resize)
     mirrored: bool = True
     vertical_flip: bool = False
 
@@ -275,12 +275,9 @@ class TenCropTransform(Transform):
         """Refuses images that are smaller than a crop: counts them, and names the first."""
         Transform.check(self, manifest)
         resized = partial(resize_sizes, resize=self.resize)
-        count, first = find_small(self, manifest, self.shape, resized)
-        if count:
-            height, width = self.shape
+        if small := describe_small(self, manifest, self.shape, resized):
             raise OptionError(
                 type(self),
-                f"size: {count:,} of {len(manifest):,} images are smaller than a crop of "
-                f"{height} × {width} pixels; the first is {manifest.name(first)}. Set "
-                "resize to the size or more, or leave these images out (Manifest.filter)",
+                f"size: {small}. Set resize to the size or more, or leave these images out "
+                "(Manifest.filter)",
             )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.backends.config import LoaderConfig
-from dali_pipes.checks import check_choice, check_min
+from dali_pipes.checks import check_choice, check_int, check_number
 from dali_pipes.errors import ConfigError
 from dali_pipes.measure.arms import DataLoaderConfig, arm_of
 from dali_pipes.measure.config import LoadersConfig
@@ -39,8 +39,8 @@ class BenchmarkConfig(LoadersConfig):
     function: str | None = None
     arms: list[str] = field(default_factory=lambda: ["torch", "loader"])
     baseline: str | None = None
-    corun: int = option(1, check_min, 1)
-    minutes: float | None = option(None, check_min, 0)
+    corun: int = option(1, check_int, 1)
+    minutes: float | None = option(None, check_number, 0)
     restart: bool = True
     out: str = "runs/benchmark"
 

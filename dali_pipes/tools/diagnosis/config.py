@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dali_pipes.checks import check_min
+from dali_pipes.checks import check_int, check_number
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
 from dali_pipes.training.config import TrainConfig
@@ -27,13 +27,13 @@ class DiagnoseConfig(TrainConfig):
 
     SELDOM: ClassVar = ("epochs", "optimizer.lr", "resume")
 
-    rounds: int = option(3, check_min, 1)
-    seconds: float = option(3.0, check_min, 0.1)
-    images: int = option(20_000, check_min, 1)
+    rounds: int = option(3, check_int, 1)
+    seconds: float = option(3.0, check_number, 0.1)
+    images: int = option(20_000, check_int, 1)
     cold: bool = True
     verify: bool = False
-    verify_pairs: int = option(3, check_min, 1)
-    corun: int = option(1, check_min, 1)
+    verify_pairs: int = option(3, check_int, 1)
+    corun: int = option(1, check_int, 1)
     out: str | None = "runs/diagnose"
 
     def __post_init__(self) -> None:

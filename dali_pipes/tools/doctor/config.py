@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dali_pipes.backends.dali.config import DaliConfig
-from dali_pipes.checks import check_choice, check_min
+from dali_pipes.checks import check_choice, check_int, check_number
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.options import check_options, option
 
@@ -26,9 +26,9 @@ class DoctorConfig:
     data: DataConfig = field(default_factory=DataConfig)
     loader: Any = None
     split: str = option("train", check_choice, SPLITS)
-    num_workers: int | None = option(None, check_min, 0)
-    batch_size: int = option(256, check_min, 1)
-    limit_s: float = option(120.0, check_min, 1)
+    num_workers: int | None = option(None, check_int, 0)
+    batch_size: int = option(256, check_int, 1)
+    limit_s: float = option(120.0, check_number, 1)
 
     def __post_init__(self) -> None:
         self.loader = DaliConfig() if self.loader is None else self.loader

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar, TypeVar
 
-from dali_pipes.checks import check_choice, check_min, check_range
+from dali_pipes.checks import check_choice, check_int
 from dali_pipes.data.config import DataConfig
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import check_options, option
@@ -90,16 +90,16 @@ class PrepareConfig:
     out: str | None = None
     to: str = option("folder", check_choice, ("folder", "shards"))
     drop: list[str] = field(default_factory=list)
-    resize: int | None = option(None, check_min, 1)
-    quality: int | None = option(None, check_range, 1, 100)
+    resize: int | None = option(None, check_int, 1)
+    quality: int | None = option(None, check_int, 1, 100)
     exif: str = option("keep", check_choice, ("keep", "apply"))
-    shard_mib: int = option(256, check_min, 1)
+    shard_mib: int = option(256, check_int, 1)
     engine: str = option("local", check_choice, ("local", "ray"))
     part: str | None = None
     transform: Any = None
     eval_transform: Any = None
-    agreement_images: int = option(128, check_min, 0)
-    seed: int = option(0, check_min, 0, 2**63 - 1)
+    agreement_images: int = option(128, check_int, 0)
+    seed: int = option(0, check_int, 0, 2**63 - 1)
     overrides: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

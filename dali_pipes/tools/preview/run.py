@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from dali_pipes.checks import check_choice, check_min
+from dali_pipes.checks import check_choice, check_int
 from dali_pipes.data.config import SPLITS, DataConfig
 from dali_pipes.data.images import open_images
 from dali_pipes.loader.build import build_loader
@@ -36,9 +36,9 @@ class PreviewConfig:
     sampling: Any = None
     loader: Any = None
     split: str = option("train", check_choice, SPLITS)
-    batch_size: int = option(64, check_min, 1)
-    seed: int = option(0, check_min, 0)
-    batches: int | None = option(None, check_min, 1)
+    batch_size: int = option(64, check_int, 1)
+    seed: int = option(0, check_int, 0)
+    batches: int | None = option(None, check_int, 1)
     out: str = "runs/preview"
 
     def __post_init__(self) -> None:

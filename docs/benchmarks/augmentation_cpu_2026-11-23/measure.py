@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from dali_pipes.backends.common.torchvision_augment import _equalize
+from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Slot
+from dali_pipes.plan.augment.policies import Policy
 from torchvision.transforms import v2
 
 import dali_pipes as dp
 from dali_pipes.measure.agreement import difference
-from dali_pipes.plan.augment.operations import AFFINE, CODE, OPS, Slot
-from dali_pipes.plan.augment.policies import Policy
 from dali_pipes.system.provenance import provenance
 
 STRENGTHS = {

@@ -22,13 +22,13 @@ from dali_pipes.adapters.from_torch.convert import Conversion
 from dali_pipes.adapters.from_torch.reading import NotConvertibleError
 from dali_pipes.adapters.from_torch.steps import read
 from dali_pipes.backends.common.pixels import to_steps
+from dali_pipes.plan.philox import Draws
 from scipy.stats import chi2_contingency, kstwo
 from torch.utils.data import DataLoader
 from torchvision import datasets
 from torchvision import transforms as v1
 
 import dali_pipes as dp
-from dali_pipes.plan.philox import Draws
 from dali_pipes.system.progress import track
 
 IMAGES, DRAWS = 64, 10_080

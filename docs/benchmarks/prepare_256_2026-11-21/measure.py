@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from dali_pipes.plan.philox import Draws
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
-from dali_pipes.plan.philox import Draws
 from dali_pipes.tools.preparation.config import PrepareConfig
 from dali_pipes.tools.preparation.run import prepare
 

@@ -12,7 +12,7 @@ import dali_pipes as dp
 from dali_pipes.adapters.transforms.readers.albumentations import alike, parts_of
 from dali_pipes.adapters.transforms.reading import NotConvertibleError
 from dali_pipes.adapters.transforms.steps import read
-from dali_pipes.plan.whole.steps import WholeResize
+from dali_pipes.plan.steps.whole import WholeResize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -12,7 +12,7 @@ import dali_pipes as dp
 from dali_pipes.adapters.transforms.reading import NotConvertibleError
 from dali_pipes.adapters.transforms.steps import read
 from dali_pipes.backends.pixels.tensors import to_steps
-from dali_pipes.plan.augment.policies import ColorJitter, RandomGrayscale, RandomSolarize
+from dali_pipes.plan.steps.policies import ColorJitter, RandomGrayscale, RandomSolarize
 
 TORCH = dp.TorchConfig(num_workers=0)
 HALF = ((0.5,), (0.25,))

@@ -104,7 +104,7 @@ def test_every_job_asks_data_max_pixels(large):
     ) == len(WITHOUT_WEBP)
     assert DataConfig().max_pixels == MAX_PIXELS
     with pytest.raises(
-        dp.ConfigError, match="max_pixels is 0; it must lie between 1 and 2147483647"
+        dp.ConfigError, match="max_pixels is 0; it takes whole numbers from 1 to 2147483647"
     ):
         DataConfig(max_pixels=0)
 

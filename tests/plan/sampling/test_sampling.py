@@ -12,8 +12,7 @@ from planned import labelled
 
 import dali_pipes as dp
 from dali_pipes import ConfigError, Plan, Rank, TrainTransform
-from dali_pipes.plan.permutation import permute
-from dali_pipes.plan.philox import Kind
+from dali_pipes.plan.draws import Kind, permute
 from dali_pipes.plan.sampling import (
     Balanced,
     Mixture,

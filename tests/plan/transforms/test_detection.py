@@ -13,10 +13,10 @@ from planned import labelled
 
 import dali_pipes as dp
 from dali_pipes.data.objects import Objects
-from dali_pipes.plan.augment.operations import Augmentation
 from dali_pipes.plan.coordinates import move_objects
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Geometry
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.steps.operations import Augmentation
 from dali_pipes.plan.transforms import Transform
 
 stats, v2, tensors = (

@@ -12,8 +12,8 @@ from dali_pipes.tools.preparation.config import PrepareConfig
     [
         ({"out": None}, "set out=DIR"),
         ({}, "nothing to do: resize=N makes the images smaller"),
-        ({"resize": 0}, "resize is 0; it must be at least 1"),
-        ({"quality": 101}, "quality is 101; it must lie between 1 and 100"),
+        ({"resize": 0}, "resize is 0; it takes whole numbers from 1 on"),
+        ({"quality": 101}, "quality is 101; it takes whole numbers from 1 to 100"),
         ({"to": "lmdb"}, "to is 'lmdb'; choose one of folder, shards"),
         ({"to": "shards", "shard_mib": 0}, "shard_mib is 0"),
         ({"to": "shards", "exif": "apply"}, "exif=apply turns pixels"),

@@ -91,7 +91,7 @@ def test_the_average_has_the_decay_that_is_configured():
     assert build_ema(TrainConfig(), trained) is None
     # it would keep the weights of the first step for ever
     with pytest.raises(
-        ConfigError, match=r"ema_decay is 1\.0; it must lie between 0 and 0\.9999999"
+        ConfigError, match=r"ema_decay is 1\.0; it takes numbers from 0 to 0\.9999999"
     ):
         TrainConfig(ema_decay=1.0)
 

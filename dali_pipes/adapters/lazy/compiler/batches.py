@@ -18,12 +18,12 @@ from dali_pipes.adapters.lazy.compiler.row import Numbers, Operation, Pair, Row,
 from dali_pipes.adapters.lazy.recipes import Recipe, Source
 from dali_pipes.adapters.lazy.steps.step import NoPlace
 from dali_pipes.data.loose_images import LooseImages
-from dali_pipes.plan.augment.operations import CODE, MOVES, Augmentation, Slot
-from dali_pipes.plan.augment.policies import Policy
 from dali_pipes.plan.geometry import Geometry
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
+from dali_pipes.plan.steps.operations import CODE, MOVES, Augmentation, Slot
+from dali_pipes.plan.steps.policies import Policy
+from dali_pipes.plan.steps.whole import DrawnStep
 from dali_pipes.plan.transforms import Transform
-from dali_pipes.plan.whole.base import DrawnStep
 
 # of a backend: operations one after the other, and steps on whole images
 MOST_SLOTS, MOST_STEPS = 16, 8

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from dali_pipes.adapters.lazy.steps.step import NoPlace
-from dali_pipes.plan.augment.operations import CODE, MOVES, OPS, Slot, affine_matrices
+from dali_pipes.plan.steps.operations import CODE, MOVES, OPS, Slot, affine_matrices
 
 Pair = tuple[int, int]  # height, width
 Color = tuple[int, int, int]

@@ -8,8 +8,8 @@ from PIL import Image
 
 from dali_pipes.adapters.transforms.readers.policies import note_erasing, note_policy
 from dali_pipes.adapters.transforms.reading import TransformReading, refuse_unless
-from dali_pipes.plan.augment import timm_ops
-from dali_pipes.plan.augment.policies.timm_rand_augment import INCREASING, PLAIN, WEIGHTS
+from dali_pipes.plan.steps import timm as timm_ops
+from dali_pipes.plan.steps.timm import INCREASING, PLAIN, WEIGHTS
 
 _SETS = {PLAIN: "inc0", INCREASING: "inc1", tuple(WEIGHTS): "tweights"}
 _SHARED = ("prob", "magnitude", "magnitude_std", "magnitude_max", "hparams", "kwargs")
@@ -44,7 +44,7 @@ def _read_options(step: Any, op: Any) -> dict[str, Any]:
     several = isinstance(mode, (list, tuple))
     names = [Image.Resampling(each).name.lower() for each in (mode if several else [mode])]
     pair = set(names) == {"bilinear", "bicubic"}
-    known = pair if several else names[0] in timm_ops.INTERPOLATIONS
+    known = pair if several else names[0] in timm_ops.TIMM_FILTERS
     refuse_unless(known, step, f"interpolation={', '.join(names)}", "use bilinear or bicubic")
     return {"interpolation": "random" if several else names[0], "fill": fill}
 

@@ -17,7 +17,7 @@ from dali_pipes.adapters.transforms.reading import (
     refuse_after,
     refuse_unless,
 )
-from dali_pipes.plan.whole.steps import WholePad
+from dali_pipes.plan.steps.whole import WholePad
 
 _FLIPS = ("RandomHorizontalFlip", "RandomVerticalFlip")
 # those of them that have a probability of their own

@@ -80,6 +80,7 @@ PAIR_PROBABILITIES = np.array(
 PAIR_BINS = np.array([[bin for _, _, bin in pair] for pair in IMAGENET_PAIRS])
 
 
+FILTERS = ("nearest", "bilinear", "bicubic")  # by which pixels move; Pillow's
 # what erased rectangles become: zeros, one normally distributed color, or such a pixel each
 FILLS = ("const", "rand", "pixel")
 
@@ -122,7 +123,7 @@ class Augmentation:
     # rectangles that are not set to zero, (N, R, 6): the same, then the seed of the noise and one
     # of `FILLS`.
     erased: NDArray[np.int64]
-    # (N, K) what each function of the user's takes (policies/augment.py): a seed, then its draws
+    # (N, K) what each function of the user's takes (functions.py): a seed, then its draws
     numbers: NDArray[np.float64]
     # (N, M, 2, 3) for each function that moves pixels: the matrix as of `affine_matrices`
     moves: NDArray[np.float64]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dali_pipes.checks import check_choice, check_int, describe_value
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import check_options, option
-from dali_pipes.plan.philox import Draws
+from dali_pipes.plan.draws import Draws
 
 MAX_DRAWS = 64
 # draw numbers reserved for each function: one for the seed, and one for every four of its draws

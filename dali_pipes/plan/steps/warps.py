@@ -10,19 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_choice, check_number, describe_value, to_python
+from dali_pipes.checks import check_choice, check_fill, check_number, describe_value, to_python
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import option
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Int
-from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.whole.base import (
-    INTERPOLATIONS,
-    DrawnStep,
-    Float,
-    WholeStep,
-    check_fill,
-    fill_of,
-)
+from dali_pipes.plan.steps.operations import FILTERS
+from dali_pipes.plan.steps.whole import DrawnStep, Float, WholeStep, fill_of
 
 
 def _check_numbers(name: str, value: Any, low: float, high: float, *counts: int) -> Any:
@@ -46,14 +40,6 @@ def _check_angles(name: str, value: Any, *more: int) -> Any:
     return angles
 
 
-def _check_if_any(name: str, value: Any, low: float, high: float, *counts: int) -> Any:
-    return None if value is None else _check_numbers(name, value, low, high, *counts)
-
-
-def _check_shear(name: str, value: Any) -> Any:
-    return None if value is None else _check_angles(name, value, 4)
-
-
 @dataclass(kw_only=True, slots=True)
 class WholeRotation(WholeStep):
     """torchvision's RandomRotation.
@@ -71,7 +57,7 @@ class WholeRotation(WholeStep):
     name: str = "RandomRotation"
     degrees: Any = option((-15.0, 15.0), _check_angles)
     expand: bool = False
-    center: Any = option(None, _check_if_any, -(2**24), 2**24, 2)
+    center: Any = option(None, _check_numbers, -(2**24), 2**24, 2)
     fill: Any = option((0, 0, 0), check_fill)
 
     @property
@@ -113,10 +99,10 @@ class WholeAffine(WholeStep):
 
     name: str = "RandomAffine"
     degrees: Any = option((0.0, 0.0), _check_angles)
-    translate: Any = option(None, _check_if_any, 0, 1, 2)
-    scale: Any = option(None, _check_if_any, 1e-6, 1e6, 2)
-    shear: Any = option(None, _check_shear)
-    center: Any = option(None, _check_if_any, -(2**24), 2**24, 2)
+    translate: Any = option(None, _check_numbers, 0, 1, 2)
+    scale: Any = option(None, _check_numbers, 1e-6, 1e6, 2)
+    shear: Any = option(None, _check_angles, 4)
+    center: Any = option(None, _check_numbers, -(2**24), 2**24, 2)
     fill: Any = option((0, 0, 0), check_fill)
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
@@ -154,7 +140,7 @@ class WholePerspective(WholeStep):
     """
 
     name: str = "RandomPerspective"
-    interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
+    interpolation: str = option("bilinear", check_choice, FILTERS)
     distortion_scale: float = option(0.5, check_number, 0, 1)
     p: float = option(0.5, check_number, 0, 1)
     fill: Any = option((0, 0, 0), check_fill)
@@ -173,14 +159,14 @@ class WholePerspective(WholeStep):
 
 @dataclass(kw_only=True, slots=True)
 class WholeFlip(WholeStep):
-    """torchvision's RandomHorizontalFlip or RandomVerticalFlip, before another of these steps.
-
-    Attributes:
-        vertical: whether top and bottom are swapped, and not left and right.
-    """
+    """torchvision's RandomHorizontalFlip or RandomVerticalFlip, by its name, before other steps."""
 
     p: float = option(0.5, check_number, 0, 1)
-    vertical: bool = False
+
+    @property
+    def vertical(self) -> bool:
+        """Whether top and bottom are swapped, and not left and right."""
+        return self.name == "RandomVerticalFlip"
 
     def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
         happens = draws.uniform(first)[0] < self.p

@@ -1,8 +1,15 @@
-"""Steps on a whole image that need no warp: it is resized, padded, cropped, turned, or given to a
+"""Steps on a whole image, before its region is cut out, and what is drawn of one.
+
+Every backend that takes part carries them out with the same function (backends/pixels/whole.py),
+which does what torchvision does with a PIL image. A step is a dataclass of options that draws what
+happens to each image. Each step of a list has `STEP_DRAWS` draw numbers of each sample for itself.
+
+Those of this page need no warp: the image is resized, padded, cropped, turned, or given to a
 function of the user's.
 """
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +17,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import (
     check_choice,
-    check_if_given,
+    check_fill,
     check_int,
     check_number,
     check_pixels,
@@ -18,18 +25,91 @@ from dali_pipes.checks import (
     to_python,
 )
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import option
-from dali_pipes.plan.augment.policies import Augment
+from dali_pipes.options import Options, check_options, option
+from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Int, resize_sizes
-from dali_pipes.plan.philox import Draws
-from dali_pipes.plan.whole.base import (
-    INTERPOLATIONS,
-    PADDING_MODES,
-    DrawnStep,
-    Float,
-    WholeStep,
-    check_fill,
-)
+from dali_pipes.plan.steps.functions import Augment
+from dali_pipes.plan.steps.operations import FILTERS
+
+PADDING_MODES = ("constant", "edge", "reflect", "symmetric")  # torchvision's and NumPy's
+Float = NDArray[np.float64]
+Color = tuple[int, int, int]  # red, green and blue, from 0 to 255
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnStep:
+    """One step on N images."""
+
+    # how `numbers` are read: "affine", "perspective", "resize", "plain_resize", "pad" or "function"
+    kind: str
+    interpolation: str  # "" of a function
+    source: Int  # (N, 2) height and width of the image before the step
+    size: Int  # (N, 2) and after it
+    happens: NDArray[np.bool_]  # (N,) elsewhere the image stays as it is
+    # (N, 8) a, b, …, h: the pixel at (x, y) shows ((a x + b y + c), (d x + e y + f)) of the image
+    # before, both divided by g x + h y + 1. Both are measured from the corner of the first pixel.
+    # For "pad" the first four are the pixels at the left, top, right and bottom. Not used by
+    # resizes; of a function those of `Augment.draw`.
+    numbers: Float
+    fill: Color = (0, 0, 0)  # of what comes from outside the image
+    padding_mode: str = "constant"  # of "pad", one of `PADDING_MODES`
+
+    def take(self, places: Int | slice | int) -> "DrawnStep":
+        """Some of the images, in this order; for a single index the arrays have no dimension N."""
+        return replace(
+            self,
+            source=self.source[places],
+            size=self.size[places],
+            happens=self.happens[places],
+            numbers=self.numbers[places],
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class WholeStep(Options, ABC):
+    """A step on whole images.
+
+    Attributes:
+        name: torchvision's.
+        interpolation: of the pixels, "nearest", "bilinear" or "bicubic", as Pillow does it.
+        p: the probability that it happens.
+    """
+
+    name: str = ""
+    interpolation: str = option("nearest", check_choice, FILTERS)
+    p: float = option(1.0, check_number, 0, 1)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def smallest(self, source: Int) -> Int:
+        """(N, 2) the smallest heights and widths that images of `source` get if it happens."""
+        return source
+
+    @property
+    def has_one_size(self) -> bool:
+        """Whether `smallest` is the one size that becomes of an image if the step happens."""
+        return True
+
+    def least(self, source: Int) -> Int:
+        """(N, 2) heights and widths that are not above those of any image that is at least as high
+        and as wide as `source`.
+        """
+        return self.smallest(source)
+
+    @abstractmethod
+    def draw(self, draws: Draws, first: int, source: Int) -> DrawnStep:
+        """Draws it for images of `source`, (N, 2) heights and widths, by the draws from `first`
+        on.
+        """
+
+
+def fill_of(step: WholeStep) -> Color:
+    """The color of what comes from outside the image; that of a step without this option is never
+    seen.
+    """
+    fill: Color = getattr(step, "fill", (0, 0, 0))
+    return fill
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,7 +124,7 @@ class WholeResize(WholeStep):
     """
 
     name: str = "Resize"
-    interpolation: str = option("bilinear", check_choice, INTERPOLATIONS)
+    interpolation: str = option("bilinear", check_choice, FILTERS)
     size: Any = option(256, check_pixels, 1, "(height, width)")
     antialias: bool = True
     rounding: str = option("down", check_choice, ("down", "nearest"))
@@ -105,10 +185,11 @@ class WholePad(WholeStep):
     """
 
     name: str = "Pad"
+    interpolation: str = field(default="nearest", init=False)
     padding: Any = option(
         0, check_pixels, 0, "(left/right, top/bottom)", "(left, top, right, bottom)"
     )
-    min_size: Any = option(None, check_if_given, check_pixels, 1, "(height, width)")
+    min_size: Any = option(None, check_pixels, 1, "(height, width)")
     missing: str = option("twice", check_choice, ("twice", "halved"))
     padding_mode: str = option("constant", check_choice, PADDING_MODES)
     fill: Any = option((0, 0, 0), check_fill)
@@ -180,6 +261,7 @@ class WholeQuarterTurn(WholeStep):
     """albumentations' RandomRotate90: a turn by 0, 1, 2 or 3 right angles, with equal chances."""
 
     name: str = "RandomRotate90"
+    interpolation: str = field(default="nearest", init=False)
 
     def smallest(self, source: Int) -> Int:
         return np.tile(source.min(axis=1, keepdims=True), 2)
@@ -195,6 +277,7 @@ class WholeTranspose(WholeStep):
     """albumentations' Transpose: rows become columns."""
 
     name: str = "Transpose"
+    interpolation: str = field(default="nearest", init=False)
     p: float = option(0.5, check_number, 0, 1)
 
     def smallest(self, source: Int) -> Int:
@@ -228,6 +311,7 @@ class WholeSizedCrop(WholeStep):
     """
 
     name: str = "RandomSizedCrop"
+    interpolation: str = field(default="nearest", init=False)
     min_max_height: Any = option((224, 224), _check_heights)
     w2h_ratio: float = option(1.0, check_number, 1e-3, 1e3)
 
