@@ -2,8 +2,10 @@
 format.
 
 The standard library's tarfile stops silently at a damaged header, accepts sizes that are negative
-or reach beyond the archive (CVE-2025-8194), and keeps every member in memory. So the headers are
-read here: POSIX ustar and pax, GNU long names.
+or reach beyond the archive (CVE-2025-8194), and keeps every member in memory. It also takes 24 µs
+for a member where this page takes 14, and 67 where it takes 25 if the member has a pax header, as
+Python's own archives have with a time in fractions of a second: a scan would take 1.2 to 1.5 times
+as long. So the headers are read here: POSIX ustar and pax, GNU long names.
 
 `list_images` is the entry: `members` reads the headers, `_split` takes key and field from each
 name, and `_choose` makes the sample of each key from its fields.
@@ -14,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from dali_pipes.data.arrow_types import is_unicode
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
@@ -30,7 +32,6 @@ _SEARCHED = 2**20  # bytes looked at in one go for what follows the end of the a
 _SHOWN = 5  # extensions of a key that a problem names
 # what `prepare` writes masks as: a mask that nobody asks for is no image
 MASK_EXTENSION = ".mask.png"
-_LABEL_EXTENSIONS = (".cls", ".json")  # the first that a key has is read
 # by WebDataset, the key is the name up to the first dot of its last part
 _KEY = re.compile(rb"((?:.*/)?[^./][^/.]*)(\.[^/]*)", re.DOTALL)
 _PAX_RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
@@ -52,6 +53,10 @@ class Member(NamedTuple):
 
 class DamagedError(Exception):
     """The archive cannot be read from here on."""
+
+    @classmethod
+    def at(cls, byte: int, why: str) -> Self:
+        return cls(f"the archive is damaged at byte {byte:,}: {why}")
 
 
 class TooLongError(Exception):
@@ -78,47 +83,28 @@ def list_images(
         with_labels: whether a label is read, and needed.
     """
     by_key: dict[bytes, dict[bytes, Member]] = {}
-    faults: list[tuple[int, ShardMember]] = []
+    found: list[ShardMember] = []
+    damage: list[ShardMember] = []
     try:
         for member in members(descriptor, total):
             if is_housekeeping_member(os.fsdecode(member.name)):
                 continue
 
-            problem = _unfit(member)
+            # a name without an extension is a key of its own
             key, field = _split(member.name)
-            fields = by_key.setdefault(key, {}) if not problem else {}
-            if field in fields:
-                problem = (
-                    "a second member of this name; the first is used (byte "
-                    f"{fields[field].offset:,})"
-                )
-
-            if problem:
-                faults.append(
-                    (
-                        member.offset,
-                        ShardMember(member.name, member.offset, member.size, problem=problem),
-                    )
-                )
-            else:
-                # a name without an extension is a key of its own
-                fields[field] = member
-    except DamagedError as damage:
-        faults.append((total, ShardMember(problem=str(damage))))
+            if problem := _unfit(member):
+                found.append(_unused(member, problem))
+            elif (first := by_key.setdefault(key, {}).setdefault(field, member)) is not member:
+                second = f"a second member of this name; the first is used (byte {first.offset:,})"
+                found.append(_unused(member, second))
+    except DamagedError as error:
+        damage = [ShardMember(problem=str(error))]
 
     # the members of a key may be anywhere, so samples are formed at the end
-    samples = [
-        one
-        for fields in by_key.values()
-        for one in _choose(descriptor, fields, targets, with_labels)
-    ]
-
-    yield from (
-        part
-        for _, part in sorted(
-            [(one.offset, one) for one in samples] + faults, key=lambda pair: pair[0]
-        )
-    )
+    for fields in by_key.values():
+        found += _choose(descriptor, fields, targets, with_labels)
+    found.sort(key=lambda image: image.offset)
+    yield from found + damage
 
 
 def members(descriptor: int, total: int) -> Iterator[Member]:
@@ -151,10 +137,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
         # headers that describe the next member: a long name, or pax records
         if kind in b"LKxg":
             if size > _LONGEST_NAME or at + BLOCK + size > total:
-                raise DamagedError(
-                    f"the archive is damaged at byte {at:,}: a name of {size:,} bytes; what "
-                    "follows is lost"
-                )
+                raise DamagedError.at(at, f"a name of {size:,} bytes; what follows is lost")
             # K (the name of a long link's target) and g (records for all members) are not needed
             data = os.pread(descriptor, size, at + BLOCK)
             if kind == b"L":
@@ -165,10 +148,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
             # pax records go before the fields of the header
             if b"size" in records:
                 if not re.fullmatch(rb"\d{1,19}", records[b"size"]):
-                    raise DamagedError(
-                        f"the archive is damaged at byte {at:,}: a size that is not a number; "
-                        "what follows is lost"
-                    )
+                    raise DamagedError.at(at, "a size that is not a number; what follows is lost")
                 size = int(records[b"size"])
             name = records.get(b"path") or long_name or _short_name(header)
             # a sparse file is stored without its holes, so its bytes are not the content
@@ -220,7 +200,7 @@ def _header_size(header: bytes, at: int, total: int) -> int:
                 "unpack it"
             )
         left = f"the {total - at:,} bytes from there on are lost" if at else "it is not a tar"
-        raise DamagedError(f"the archive is damaged at byte {at:,}: no header there; {left}")
+        raise DamagedError.at(at, f"no header there; {left}")
 
     return size
 
@@ -251,10 +231,7 @@ def _pax(data: bytes, at: int) -> dict[bytes, bytes]:
         match = _PAX_RECORD.match(data, start)
         end = start + int(match[1]) if match else 0
         if not match or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
-            raise DamagedError(
-                f"the archive is damaged at byte {at:,}: a pax header that is malformed; what "
-                "follows is lost"
-            )
+            raise DamagedError.at(at, "a pax header that is malformed; what follows is lost")
 
         records[match[2]] = data[match.end() : end - 1]
         start = end
@@ -271,6 +248,10 @@ def _unfit(member: Member) -> str | None:
     if b"\0" in member.name or not member.name:
         return "its name is empty or has a NUL byte"
     return None
+
+
+def _unused(member: Member, problem: str) -> ShardMember:
+    return ShardMember(member.name, member.offset, member.size, problem=problem)
 
 
 def _split(name: bytes) -> tuple[bytes, bytes]:
@@ -297,48 +278,39 @@ def _choose(
     ]
     # the image itself has an extension of one dot, and comes before others, such as .seg.png
     pictures.sort(key=lambda field: names[field] not in IMAGE_EXTENSIONS)
-    labels = {
-        field: fields[field]
-        for extension in _LABEL_EXTENSIONS
-        if (field := extension.encode()) in fields
-    }
 
     if not pictures or names[pictures[0]] not in IMAGE_EXTENSIONS:
         there = ", ".join(os.fsdecode(field) or "no extension" for field in [*fields][:_SHOWN])
         there += ", …" if len(fields) > _SHOWN else ""
         advice = "; a key ends at the first dot of the name" if pictures else ""
         for field in pictures or list(fields)[:1]:
-            member = fields[field]
-            lacking = f"no image of this key ({there}){advice}"
-            yield ShardMember(member.name, member.offset, member.size, problem=lacking)
+            yield _unused(fields[field], f"no image of this key ({there}){advice}")
         return
 
     first, *others = [fields[field] for field in pictures]
     label, problem, values = -1, None, None
     if with_labels:
-        label, problem = (
-            _label(descriptor, labels)
-            if labels
-            else (-1, without_label(".cls or .json of this key"))
-        )
+        label, problem = _label(descriptor, fields)
     if targets.named:
         values, problem = _targets(descriptor, fields, targets)
 
     yield ShardMember(first.name, first.offset, first.size, label, problem, values)
     for other in others:
-        second = f"a second image of one key; {os.fsdecode(first.name)} is used"
-        yield ShardMember(other.name, other.offset, other.size, problem=second)
+        yield _unused(other, f"a second image of one key; {os.fsdecode(first.name)} is used")
 
 
 def _ends_as_image(extension: str) -> bool:
     return "." + extension.rpartition(".")[2] in IMAGE_EXTENSIONS
 
 
-def _label(descriptor: int, labels: dict[bytes, Member]) -> tuple[int, str | None]:
-    field, member = next(iter(labels.items()))
+def _label(descriptor: int, fields: dict[bytes, Member]) -> tuple[int, str | None]:
+    """Reads the class number of a key; returns it, or -1 and what is wrong."""
+    field = b".cls" if b".cls" in fields else b".json"
     value: object = None
     try:
-        text = _read(descriptor, field, member)
+        text = _read(descriptor, field, fields[field])
+    except KeyError:
+        return -1, without_label(".cls or .json of this key")
     except TooLongError as error:
         return -1, unusable_label(str(error))
 
@@ -380,10 +352,10 @@ def _targets(
     except TooLongError as error:
         return {}, str(error)
     except KeyError as error:
+        # members have names of bytes
         key = error.args[0]
-        return {}, f"no {key.decode()} of this key" if isinstance(
-            key, bytes
-        ) else f"its .json has no {key}"
+        lacks_member = isinstance(key, bytes)
+        return {}, f"no {key.decode()} of this key" if lacks_member else f"its .json has no {key}"
     except (ValueError, RecursionError, TypeError):
         names = ", ".join(targets.named.values())
         return {}, (

@@ -29,18 +29,28 @@ def place_columns(extents: Sequence[Extent]) -> dict[str, pa.Array]:
     }
 
 
+def examine_part(
+    number: int, offset: int, length: int, mtime_ns: int, check: ScanOptions
+) -> Header:
+    """The header of an image that is a part of an open file.
+
+    Args:
+        number: the file descriptor.
+    """
+    part = BufferedReader(RangeFile.of(number, offset, length), _READ_AT_ONCE)
+    return examine(part, length, mtime_ns, check)
+
+
 def read_part(check: ScanOptions, extent: Extent) -> Header:
     """The header of an image. A bad image, or a file that has changed, raises nothing."""
     if not extent.member:
         return read_header(extent.file, check)
+    length, mtime_ns = extent.length, extent.stamp[1]
     try:
         with open(extent.file, "rb", buffering=0) as file:
             stat = os.fstat(file.fileno())
             if (stat.st_size, stat.st_mtime_ns) != extent.stamp:
-                return Header(extent.length, extent.stamp[1], problem=CHANGED)
-            part = RangeFile.of(file.fileno(), extent.offset, extent.length)
-            return examine(
-                BufferedReader(part, _READ_AT_ONCE), extent.length, extent.stamp[1], check
-            )
+                return Header(length, mtime_ns, problem=CHANGED)
+            return examine_part(file.fileno(), extent.offset, length, mtime_ns, check)
     except OSError as error:
-        return Header(extent.length, extent.stamp[1], problem=describe_os_error(error))
+        return Header(length, mtime_ns, problem=describe_os_error(error))

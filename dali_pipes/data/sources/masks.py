@@ -1,11 +1,11 @@
 """A folder of images and one of their masks: `Manifest.from_masks`.
 
 A mask gives the class of each pixel of an image. `read_masks` makes the images of a manifest;
-`scan_pairs` lists both folders, finds the mask of each image by its name, and reads the headers.
+`_read_pairs` lists both folders, finds the mask of each image by its name, and reads the headers.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,13 +41,18 @@ from dali_pipes.data.sources.rows.files import (
     read_headers,
     unused_rows,
 )
-from dali_pipes.data.sources.targets import add_mask_values, doubt_turned_images
+from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ManifestError
 
 # Names in Cityscapes. The suffix of masks that counts is the first one here that any mask has.
 _IMAGE_SUFFIX = b"_leftImg8bit"
 _MASK_SUFFIXES = (b"_gtFine_labelIds", b"_gtCoarse_labelIds", b"_gtFine_labelTrainIds")
+_FILES = "files"
+
+# the path of an image or a mask below its folder without the extension, and its path in the root
+Named = tuple[bytes, bytes]
+PathsOf = dict[bytes, list[bytes]]
 
 
 def read_masks(
@@ -91,69 +96,59 @@ def read_masks(
     """
     check_choice("missing", missing, MISSING)
     check_choice("annotated", annotated, ANNOTATED)
+    replacements = check_mask_values("mask_values", mask_values)
+    names = check_names("classes", classes)
+    targets = Targets(mask="mask", mask_values=replacements, annotated=annotated)
+    check = ScanOptions(
+        verify, max_pixels, workers, progress, targets, classes=names or None, bits=bits
+    )
+
     image_folder, mask_folder = (
         Path(os.path.abspath(local_path(folder))) for folder in (images, masks)
     )
-    check = ScanOptions(
-        verify, max_pixels, workers, progress, Targets(annotated=annotated), bits=bits
-    )
-    root, table, omissions = scan_pairs(image_folder, mask_folder, missing, check)
-    names = check_names("classes", classes)
+    root, table, omissions = _read_pairs(image_folder, mask_folder, missing == "problem", check)
     pairs = ImageTable.from_table(root, names, table, ManifestFacts(omissions=omissions))
-
-    replacements = check_mask_values("mask_values", mask_values)
-    pairs = add_mask_values(pairs, mask_folder, replacements, names, verify)
-    pairs = pairs.with_facts(masks_upright=annotated == "upright")
-    pairs = doubt_turned_images(pairs, annotated)
-
+    pairs = add_targets(pairs, mask_folder, check)
     return finish(pairs, None, strict, are_named=bool(names))
 
 
-def scan_pairs(
-    images: Path, masks: Path, missing: str, check: ScanOptions
+def _read_pairs(
+    images: Path, masks: Path, lists_missing: bool, check: ScanOptions
 ) -> tuple[Path, pa.Table, list[Omission]]:
     """Returns the folder that holds both, a row for each image, and what is left out.
 
-    Raises ManifestError if no image has a mask of its name, or if the images are of several splits.
+    Args:
+        lists_missing: whether an image without a mask, and a mask without an image, is a problem;
+            else they are left out.
 
-    `missing`: "problem" lists an image without a mask, and a mask without an image, as a problem;
-    else they are left out.
+    Raises:
+        ManifestError: no image has a mask of its name, or the images are of several splits.
     """
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
 
-    listed_masks, omissions = _list_images(masks, apart=images)
-    listed_images, others = _list_images(images, apart=masks)
+    # paths of both are relative to one root, since a manifest has one
+    root = Path(os.path.commonpath([images, masks]))
+    listed_masks, beside_masks = _list_images(masks, root, apart=images)
+    listed_images, beside_images = _list_images(images, root, apart=masks)
     _refuse_splits(images, masks)
 
-    # An image and its mask have the same path below their folders, without the extension.
-    masks_by_stem = _group_by_stem(_take_one_suffix(listed_masks))
-    images_by_stem = _group_by_stem(
-        [(path, stem.removesuffix(_IMAGE_SUFFIX)) for path, stem in listed_images]
+    # an image and its mask have the same path below their folders, without the extension
+    masks_of = _group_by_stem(_take_one_suffix(listed_masks))
+    images_of = _group_by_stem(
+        [(stem.removesuffix(_IMAGE_SUFFIX), path) for stem, path in listed_images]
     )
-    if not images_by_stem.keys() & masks_by_stem.keys():
+    if not images_of.keys() & masks_of.keys():
         image, mask = (
-            os.fsdecode(next(iter(by_stem), b"nothing"))
-            for by_stem in (images_by_stem, masks_by_stem)
+            os.fsdecode(next(iter(paths_of), b"nothing")) for paths_of in (images_of, masks_of)
         )
         raise ManifestError(
             f"{images}: no image has a mask of its name in {masks} ({image}, {mask})"
         )
 
-    # paths of both are relative to one root, since a manifest has one
-    root = Path(os.path.commonpath([images, masks]))
-    images_at, masks_at = (os.fsencode(os.path.relpath(folder, root)) for folder in (images, masks))
-    stems = [stem for stem in images_by_stem if missing == "problem" or stem in masks_by_stem]
-    image_paths = [
-        os.path.normpath(os.path.join(images_at, images_by_stem[stem][0])) for stem in stems
-    ]
-    mask_paths = [
-        os.path.normpath(os.path.join(masks_at, masks_by_stem[stem][0]))
-        if stem in masks_by_stem
-        else b""
-        for stem in stems
-    ]
-
+    stems = [stem for stem in images_of if lists_missing or stem in masks_of]
+    image_paths = [images_of[stem][0] for stem in stems]
+    mask_paths = [masks_of[stem][0] if stem in masks_of else b"" for stem in stems]
     files = ((path, None) for path in image_paths)
     headers = list(read_headers(root, files, len(image_paths), check))
     headers = check_mask_files(root, mask_paths, headers, check)
@@ -163,37 +158,29 @@ def scan_pairs(
     # If several images have one name, only the first is used; the others are problems. So are
     # further masks of one image, since it is not known which of them is meant.
     problems = [
-        (os.path.normpath(os.path.join(folder, path)), why)
-        for folder, by_stem, why in (
-            (images_at, images_by_stem, "another image has its name and its mask"),
-            (masks_at, masks_by_stem, "another mask has its name and its image"),
-        )
+        (path, f"another {what} has its name and its {other}")
+        for paths_of, what, other in ((images_of, "image", "mask"), (masks_of, "mask", "image"))
         for stem in stems
-        for path in by_stem.get(stem, ())[1:]
+        for path in paths_of.get(stem, ())[1:]
     ]
 
     # masks are usually made for all images, so one without an image shows a misspelt name
-    alone = [
-        os.path.join(masks_at, path)
-        for stem, paths in masks_by_stem.items()
-        for path in paths
-        if stem not in images_by_stem
-    ]
-    if missing == "problem":
-        problems += [(path, "a mask without an image of its name") for path in alone]
+    omissions = beside_masks + beside_images
+    unused_masks = _list_alone(masks_of, images_of)
+    if lists_missing:
+        problems += [(path, "a mask without an image of its name") for path in unused_masks]
     else:
-        without = [
-            path
-            for stem, paths in images_by_stem.items()
-            for path in paths
-            if stem not in masks_by_stem
-        ]
-        omissions += count_by_kind(("images without a mask", os.fsdecode(path)) for path in without)
-        omissions += count_by_kind(
-            (("masks without an image", os.fsdecode(path)) for path in alone), "file"
-        )
+        for kind, paths, unit in (
+            ("images without a mask", _list_alone(images_of, masks_of), "image"),
+            ("masks without an image", unused_masks, "file"),
+        ):
+            omissions += count_by_kind(((kind, os.fsdecode(path)) for path in paths), unit)
+    return root, pa.concat_tables([table, unused_rows(table, problems)]), omissions
 
-    return root, pa.concat_tables([table, unused_rows(table, problems)]), [*omissions, *others]
+
+def _list_alone(paths_of: PathsOf, others: PathsOf) -> list[bytes]:
+    """The paths of the names that others do not have."""
+    return [path for stem, paths in paths_of.items() if stem not in others for path in paths]
 
 
 def _refuse_splits(images: Path, masks: Path) -> None:
@@ -214,82 +201,83 @@ def _refuse_splits(images: Path, masks: Path) -> None:
         )
 
 
-def _list_images(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], list[Omission]]:
-    """Returns path and path without extension of each image below a folder, and what is left out
-    there.
+def _list_images(folder: Path, root: Path, apart: Path) -> tuple[list[Named], list[Omission]]:
+    """Returns the images below a folder, and what is left out there.
 
-    `apart` is not looked into: a folder of masks may be in that of the images.
+    Args:
+        root: the folder that paths are relative to.
+        apart: a folder that is not looked into: that of the masks may be in that of the images.
     """
-    files, omissions = _list_below(os.fspath(folder), os.fspath(apart))
-    images, others = sort_names(files)
+    below = sorted(_list_below(folder, apart)) if folder.is_dir() else []
+    images, others = sort_names(path for kind, path in below if kind == _FILES)
     if not images:
         raise ManifestError(
             f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"
         )
-    paths = map(os.fsencode, images)
-    return [(path, _stem(path)) for path in paths], [*others, *omissions]
+
+    at = os.path.relpath(folder, root)
+    named = [(_stem(path), os.fsencode(os.path.normpath(f"{at}/{path}"))) for path in images]
+    loops = count_by_kind(each for each in below if each[0] == LOOPS)
+    aside = count_by_kind((each for each in below if each[0] == HOUSEKEEPING_FOLDERS), "file")
+    return named, [*others, *loops, *aside]
 
 
-def _stem(path: bytes) -> bytes:
+def _stem(path: str) -> bytes:
     """The path without its extension; accents of images and masks may be written in two ways."""
-    return os.fsencode(composed(os.fsdecode(path.rpartition(b".")[0])))
+    return os.fsencode(composed(path.rpartition(".")[0]))
 
 
-def _list_below(base: str, apart: str) -> tuple[list[str], list[Omission]]:
-    """Returns the files below a folder, by their paths relative to it, sorted, and the folders
-    that are left out: housekeeping, and links to a folder that contains them.
+def _list_below(
+    folder: Path,
+    apart: Path,
+    inside: str = "",
+    above: frozenset[tuple[int, int]] = frozenset(),
+) -> Iterator[tuple[str, str]]:
+    """Yields what is below a folder, as kind and path relative to it: files, and the folders that
+    are left out, housekeeping and links to a folder that they lie in.
+
+    Args:
+        inside: the path of this folder in the first one.
+        above: device and inode of all folders that it lies in.
     """
-    files: list[str] = []
-    aside: list[str] = []
-    loops: list[str] = []
-    if not Path(base).is_dir():
-        return files, []
+    try:
+        stat, entries = os.stat(folder), list_entries(folder)
+    except OSError as error:
+        raise ManifestError(
+            f"{error.filename}: {describe_os_error(error)}; make it readable, or move it away"
+        ) from None
+    identity = stat.st_dev, stat.st_ino
+    if identity in above:
+        yield LOOPS, inside
+        return
 
-    # device and inode of all folders above each folder that is not listed yet
-    above: dict[str, frozenset[tuple[int, int]]] = {base: frozenset()}
-
-    for where, folders, names in os.walk(base, onerror=_refuse_unreadable, followlinks=True):
-        inside = "" if where == base else os.path.relpath(where, base)
-        stat, containing = os.stat(where), above.pop(where)
-        identity = stat.st_dev, stat.st_ino
-        if identity in containing:
-            loops.append(inside)
-            folders.clear()
+    for name, is_folder in entries:
+        path = os.path.join(inside, name)
+        if not is_folder:
+            yield _FILES, path
+        elif folder / name == apart:
             continue
-
-        # os.walk goes on with the folders that are left in its list
-        inner = [name for name in folders if os.path.join(where, name) != apart]
-        folders[:] = [name for name in inner if not is_housekeeping(name)]
-        above |= {os.path.join(where, name): containing | {identity} for name in folders}
-        files += [os.path.join(inside, name) for name in names]
-        aside += [os.path.join(inside, name, "") for name in inner if is_housekeeping(name)]
-
-    omissions = count_by_kind((LOOPS, path) for path in sorted(loops))
-    omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, path) for path in sorted(aside)), "file")
-    return sorted(files), omissions
+        elif is_housekeeping(name):
+            yield HOUSEKEEPING_FOLDERS, f"{path}/"
+        else:
+            yield from _list_below(folder / name, apart, path, above | {identity})
 
 
-def _refuse_unreadable(error: OSError) -> None:
-    raise ManifestError(
-        f"{error.filename}: {describe_os_error(error)}; make it readable, or move it away"
-    ) from None
-
-
-def _take_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def _take_one_suffix(masks: list[Named]) -> list[Named]:
     """Returns the masks with the first suffix that any of them has, without the suffix; all masks
     if none has one.
     """
     for suffix in _MASK_SUFFIXES:
         if with_suffix := [
-            (path, stem.removesuffix(suffix)) for path, stem in masks if stem.endswith(suffix)
+            (stem.removesuffix(suffix), path) for stem, path in masks if stem.endswith(suffix)
         ]:
             return with_suffix
     return masks
 
 
-def _group_by_stem(paths: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+def _group_by_stem(named: list[Named]) -> PathsOf:
     """Returns the paths by name, sorted. Where several have one name, .png comes before .jpg."""
-    by_stem: dict[bytes, list[bytes]] = {}
-    for path, stem in sorted(paths, reverse=True):
-        by_stem.setdefault(stem, []).append(path)
-    return dict(sorted(by_stem.items(), key=lambda pair: os.fsdecode(pair[0])))
+    paths_of: PathsOf = {}
+    for stem, path in sorted(named, key=lambda each: each[1], reverse=True):
+        paths_of.setdefault(stem, []).append(path)
+    return dict(sorted(paths_of.items(), key=lambda pair: os.fsdecode(pair[0])))

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader
@@ -26,7 +26,6 @@ from dali_pipes.data.image_files.headers import (
     Header,
     ScanOptions,
     describe_os_error,
-    examine,
     fetch_error,
 )
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
@@ -41,6 +40,7 @@ from dali_pipes.data.shards.copies import holding_copy, is_gone
 from dali_pipes.data.shards.listing import FileVersion, Listing, is_object, list_objects, version_of
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.shards.store_requests import NoPermissionError
+from dali_pipes.data.sources.extents import examine_part
 from dali_pipes.data.sources.names import (
     Pattern,
     is_housekeeping,
@@ -48,9 +48,9 @@ from dali_pipes.data.sources.names import (
     refuse_several_splits,
 )
 from dali_pipes.data.sources.rows.earlier import pixels, usable_rows
-from dali_pipes.data.sources.rows.files import map_items
+from dali_pipes.data.sources.rows.files import file_rows, map_items
 from dali_pipes.data.sources.rows.objects import number_labels, object_columns
-from dali_pipes.data.table.schema import SCHEMA, replace_column
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
 CLASSES_FILE = "classes.json"
@@ -58,7 +58,6 @@ CLASSES_FILE = "classes.json"
 _SHARD = re.compile(r"\.tar\Z|\.tfrec(ords?)?$|\.record$|-\d{5}-of-\d{5}$")
 _NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\D*)")
 MISSING_SHARDS = "shards that are missing by their numbers"
-_READ_AT_ONCE = 8192  # bytes; enough for most headers
 _NO_LABEL = f"{NO_LABEL}, which others have; give it one, or remove those of all"
 
 
@@ -261,7 +260,9 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
             )
             members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
-            headers, columns = _target_columns(number, members, headers, check)
+            if check.targets.mask:
+                checked = zip(members, headers, strict=True)
+                headers = [_with_mask(number, member, header, check) for member, header in checked]
             # a copy in the cache that is removed is cut off too, maybe while it was read here
             if is_remote(file) and is_gone(number):
                 return read_shard(shard, check)
@@ -270,24 +271,8 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
             raise fetch_error(file, error) from None
         members = [ShardMember(problem=describe_os_error(error))]
         headers = [Header(0, mtime_ns, problem=members[0].problem)]
-        # all shards need the same columns; nothing is read for a header with a problem
-        _, columns = _target_columns(-1, members, headers, check)
 
-    name = os.path.split(shard[0])[1]
-    rows = [
-        (name, -1 if header.problem else member.label, *header, member.member, member.offset, size)
-        for member, header in zip(members, headers, strict=True)
-    ]
-
-    table = (
-        pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
-        if rows
-        else SCHEMA.empty_table()
-    )
-
-    for column, values in columns.items():
-        table = table.append_column(column, values)
-    return table
+    return _rows(os.path.split(shard[0])[1], size, members, headers, check.targets)
 
 
 @contextmanager
@@ -300,44 +285,57 @@ def _open(file: str, version: FileVersion) -> Iterator[int]:
             yield opened.fileno()
 
 
-def _target_columns(
-    number: int, members: Sequence[ShardMember], headers: list[Header], check: ScanOptions
-) -> tuple[list[Header], dict[str, pa.Array]]:
-    """Returns the headers, with what is wrong with targets, and the columns of the targets.
-
-    box_labels are class numbers or names, as the open shard has them.
-    """
-    targets, rows = check.targets, [member.targets or {} for member in members]
-    columns: dict[str, list[Any]] = {}
-
-    if targets.text:
-        columns["text"] = [values.get("text", "") for values in rows]
-    if targets.mask:
-        places = [values.get("mask", (0, 0)) for values in rows]
-        headers = [
-            _with_mask(number, header, place, check)
-            for header, place in zip(headers, places, strict=True)
-        ]
-        columns |= {
-            "mask": [b""] * len(places),  # no path: the masks are in the shard
-            "mask_offset": [at for at, _ in places],
-            "mask_bytes": [size for _, size in places],
-        }
-
-    made = {TARGET + name: pa.array(values, TYPES[name]) for name, values in columns.items()}
-    if not targets.boxes:
-        return headers, made
-    headers, objects = object_columns(rows, headers, targets)
-    return headers, made | objects
-
-
-def _with_mask(number: int, header: Header, place: tuple[int, int], check: ScanOptions) -> Header:
+def _with_mask(number: int, member: ShardMember, header: Header, check: ScanOptions) -> Header:
+    """The header of an image, with what is wrong with its mask in the same open shard."""
     if header.problem:
         return header
-    why = mask_problem(
-        BufferedReader(RangeFile.of(number, *place)), *mask_size(header, check), check.verify
-    )
+    offset, length = _mask_place(member)
+    mask = BufferedReader(RangeFile.of(number, offset, length))
+    why = mask_problem(mask, *mask_size(header, check), check.verify)
     return header._replace(problem=why and f"its mask: {why}")
+
+
+def _mask_place(member: ShardMember) -> tuple[int, int]:
+    """Offset and length of an image's mask in its shard; zeros: it has none."""
+    offset, length = (member.targets or {}).get("mask", (0, 0))
+    return offset, length
+
+
+def _rows(
+    shard: bytes, size: int, members: list[ShardMember], headers: list[Header], targets: Targets
+) -> pa.Table:
+    """Returns one row for each image. Labels of objects are class numbers or names, as the shard
+    has them: `_with_objects` numbers those of all shards.
+    """
+    columns = {
+        "member": pa.array([member.member for member in members], pa.large_binary()),
+        "offset": pa.array([member.offset for member in members], pa.int64()),
+        "file_bytes": pa.array([size] * len(members), pa.int64()),
+    }
+    values = [member.targets or {} for member in members]
+
+    further: dict[str, list[Any]] = {}
+    if targets.text:
+        further["text"] = [of_image.get("text", "") for of_image in values]
+    if targets.mask:
+        places = [_mask_place(member) for member in members]
+        further["mask"] = [b""] * len(members)  # no path: the masks are in the shard
+        further["mask_offset"] = [offset for offset, _ in places]
+        further["mask_bytes"] = [length for _, length in places]
+    columns |= {TARGET + name: pa.array(cells, TYPES[name]) for name, cells in further.items()}
+
+    of_objects = None
+    if targets.boxes:
+        headers, objects = object_columns(values, headers, targets)
+        of_objects = objects[BOX_LABELS]
+        # names have no place in the table yet, and a fingerprint depends on the columns' order
+        objects[BOX_LABELS] = pa.array([[]] * len(members), TYPES["box_labels"])
+        columns |= objects
+
+    both = zip(members, headers, strict=True)
+    labels = [-1 if header.problem else member.label for member, header in both]
+    rows = file_rows([shard] * len(members), pa.array(labels, pa.int32()), headers, columns)
+    return rows if of_objects is None else replace_column(rows, BOX_LABELS, of_objects)
 
 
 def _with_objects(
@@ -431,5 +429,4 @@ def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions)
         problem = f"label {member.label}; number the classes from 0, without large gaps"
     if problem:
         return Header(member.length, mtime_ns, problem=problem)
-    with BufferedReader(RangeFile.of(number, member.offset, member.length), _READ_AT_ONCE) as file:
-        return examine(file, member.length, mtime_ns, check)
+    return examine_part(number, member.offset, member.length, mtime_ns, check)

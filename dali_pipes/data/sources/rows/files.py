@@ -104,7 +104,9 @@ def file_rows(
     `columns` has further columns: "column:NAME", "target:NAME", and the place of images in files of
     many ("member", "offset", "file_bytes").
     """
-    cells = [pa.array(paths, pa.large_binary()), labels, *map(list, zip(*headers, strict=True))]
+    # a shard may hold no image
+    of_headers = map(list, zip(*headers, strict=True)) if headers else [[]] * len(Header._fields)
+    cells = [pa.array(paths, pa.large_binary()), labels, *of_headers]
     return cast_columns(pa.table(dict(zip(SCHEMA.names, cells, strict=False)) | (columns or {})))
 
 
