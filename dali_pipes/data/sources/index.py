@@ -20,7 +20,7 @@ from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.listing import list_objects, version_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import download, write_object
-from dali_pipes.data.shards.store_requests import NoPermissionError
+from dali_pipes.data.shards.store_requests import RefusedError
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.beside import INDEX
 from dali_pipes.data.sources.hugging_face import all_embedded_files
@@ -73,7 +73,7 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if is_web(url) and isinstance(error, NoPermissionError):
+        if is_web(url) and isinstance(error, RefusedError):
             return None  # many web servers answer so for what is not there
         raise ManifestError(f"{place}: {error}") from None
     except ManifestError as error:
