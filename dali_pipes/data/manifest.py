@@ -206,7 +206,8 @@ class Manifest:
     def save_index(self) -> str:
         """Writes index.arrow beside the images, such as in their bucket; returns its path or URL.
 
-        `open` finds it there, and uses it for those who ask for the same targets, or for none.
+        `open` finds it there, for those who ask for the options that these images were read
+        with, such as targets, or for none.
 
         Raises:
             ManifestError: it cannot be written there, or would hold no image.

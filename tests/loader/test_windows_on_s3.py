@@ -163,7 +163,7 @@ def read_all(far, **options):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("403 forbidden", r"s3://.*no permission \(.*\); docs/object-stores.md has"),
+        ("403 forbidden", r"s3://.*refused \(.*\); docs/object-stores.md has"),
         ("404 gone", r"shard-\d+.tar/.*jpg: .*no such object"),
         ("a byte a second", r"cannot be fetched \(1 times: no whole answer within 1 s\)"),
     ],

@@ -1,4 +1,4 @@
-"""What an error of an object store means: whether it may pass, and if not, what is wrong.
+"""What an error of an object store means: whether the request may succeed when it is sent again.
 
 Each library has errors of its own, and most libraries are not installed. So errors are recognized
 by the names of their types, by the HTTP status, and by what caused them. `judge` does this for
@@ -6,117 +6,69 @@ store_requests.py, which sends requests again.
 """
 
 import errno
+import re
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from enum import Enum, auto
+from typing import Any
 
-_SETTINGS = "docs/object-stores.md has the settings of stores"
-
-# errors by the names of their types
-_NEVER_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError"}  # botocore's
-_NO_CREDENTIALS = {
-    *("CredentialRetrievalError", "NoAuthTokenError", "TokenRetrievalError"),
-    *("SSOError", "SSOTokenLoadError", "UnauthorizedSSOTokenError"),  # botocore's, as those before
-    *("DefaultCredentialsError", "RefreshError"),  # google.auth's
-    *("ClientAuthenticationError", "CredentialUnavailableError"),  # Azure's
-    "LocalTokenNotFoundError",  # Hugging Face's
-}
-_WRONG_SETTINGS = {
-    *("ProfileNotFound", "ConfigNotFound", "ConfigParseError", "InvalidConfigError"),
-    *("ParamValidationError", "InvalidURL", "UnsupportedProtocol", "InvalidProtocol"),
-    *("EndpointProviderError", "OfflineModeIsEnabled"),
-}
-
+# of botocore, google.auth, Azure, huggingface_hub, aiohttp and httpx, by the names of their types
+_LOGIN_OR_SETTINGS = re.compile(
+    r".*(Credential|Token|SSO|Authentication).*|RefreshError|ProfileNotFound|ConfigNotFound"
+    r"|ConfigParseError|InvalidConfigError|ParamValidationError|InvalidURL|UnsupportedProtocol"
+    r"|InvalidProtocol|EndpointProviderError|OfflineModeIsEnabled"
+)
 _MISSING = (404, 410)
-_REFUSED = (401, 402, 403, 407, 451)
-_NEVER = (405, 501, 505)  # the server does not do this at all
-_MAY_PASS = (408, 409, 423, 425, 429)  # of the 4xx, which HTTP calls errors of the sender
+# no permission, or the server does not do this at all
+_REFUSED = (401, 402, 403, 405, 407, 451, 501, 505)
+_PASSING = (408, 409, 423, 425, 429)  # of the 4xx, which HTTP calls errors of the sender
 _NO_NETWORK = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
-_ATTEMPTS_WITHOUT_NETWORK = 4
 
 
-class Fault(NamedTuple):
-    """An error that is not, or seldom, mended by sending the request again.
+class Fault(Enum):
+    """What is wrong with a request that failed."""
 
-    Attributes:
-        attempts: how often such a request is sent in all.
-        words: what is wrong.
-        is_missing: there is no such object.
-        is_refused: the store does not let this user do it.
-        soon: whether the first failure is logged as a warning.
-    """
-
-    attempts: int
-    words: str = ""
-    is_missing: bool = False
-    is_refused: bool = False
-    soon: bool = False
+    MISSING = auto()  # there is no such object
+    REFUSED = auto()  # the store does not do it, or not for this user
+    UNANSWERED = auto()  # the login, the settings, the host's name or the network may be wrong
+    PASSING = auto()  # it may succeed later
 
 
-def judge(error: BaseException, url: str, has_answered: bool) -> Fault | None:
-    """Judges an error of a request; None: it may pass.
+def judge(error: BaseException, has_answered: bool) -> Fault:
+    """Judges an error of a request.
 
     Args:
-        url: the object that was asked for.
         has_answered: whether the store has answered this process before. Its name and the login
             were right then, so an error of these may pass.
     """
     for cause in _causes(error):
+        status = _status_of(cause)
         # whatever error it is wrapped in: a slow store may answer later
         if isinstance(cause, TimeoutError):
-            return None
-        if fault := _judge_one(cause, url, has_answered, shorten(error)):
-            return fault
+            return Fault.PASSING
+        if status in _MISSING:
+            return Fault.MISSING
 
-    is_missing = isinstance(error, FileNotFoundError | NotADirectoryError) and not _hides_another(
-        error
-    )
-    return Fault(1, is_missing=True) if is_missing else None
+        refusals = PermissionError | NotImplementedError | ssl.SSLCertVerificationError
+        if isinstance(cause, refusals) or status in _REFUSED:
+            return Fault.REFUSED
+        if not has_answered and (
+            any(_LOGIN_OR_SETTINGS.fullmatch(kind.__name__) for kind in type(cause).__mro__)
+            or (400 <= status < 500 and status not in _PASSING)
+            or isinstance(cause, socket.gaierror)
+            or (isinstance(cause, OSError) and cause.errno in _NO_NETWORK)
+        ):
+            return Fault.UNANSWERED
+
+    is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    return Fault.MISSING if is_missing and not _hides_another(error) else Fault.PASSING
 
 
 def shorten(error: BaseException) -> str:
     """The message of an error in one line, of 200 characters at most."""
     told = error.__cause__ if _hides_another(error) and error.__cause__ else error
     return (" ".join(str(told).split()) or type(told).__name__)[:200]
-
-
-def _judge_one(error: BaseException, url: str, has_answered: bool, outermost: str) -> Fault | None:
-    what = shorten(error)
-    names, status = {kind.__name__ for kind in type(error).__mro__}, _status_of(error)
-    host = "/".join(url.split("/")[:3])
-
-    # what a library finds out before the store answers
-    if names & _NEVER_CREDENTIALS or (names & _NO_CREDENTIALS and not has_answered):
-        return Fault(2, f"no credentials ({what}); {_SETTINGS}")
-    if names & _WRONG_SETTINGS:
-        return Fault(1, f"{what}; correct the URL or the settings of its store")
-    if isinstance(error, NotImplementedError):
-        return Fault(1, f"{host} cannot do that ({what}); download it")
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return Fault(1, f"the certificate of {host} is not trusted ({what})")
-
-    # what the server says
-    if status in _MISSING:
-        return Fault(1, is_missing=True)
-    if isinstance(error, PermissionError) or status in _REFUSED:
-        return Fault(1, f"no permission ({what}); {_SETTINGS}", is_refused=True)
-    if status in _NEVER:
-        return Fault(1, f"{host} does not do that ({what})")
-    if 400 <= status < 500 and status not in _MAY_PASS and not has_answered:
-        return Fault(2, f"{host} refuses it ({what}); {_SETTINGS}")
-
-    # what the network says, as long as the store has not answered
-    if isinstance(error, socket.gaierror) and not has_answered:
-        # the outermost error names the host
-        what = outermost if what in outermost else f"{outermost}: {what}"
-        # with EAI_AGAIN no name server answered, so nothing is known of the name
-        if error.errno != socket.EAI_AGAIN:
-            return Fault(2, f"the name of its host is not known ({what})")
-        return Fault(_ATTEMPTS_WITHOUT_NETWORK, f"no name can be looked up ({what})", soon=True)
-    if isinstance(error, OSError) and error.errno in _NO_NETWORK and not has_answered:
-        return Fault(_ATTEMPTS_WITHOUT_NETWORK, f"{host} cannot be reached ({what})", soon=True)
-    return None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

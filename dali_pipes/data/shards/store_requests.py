@@ -21,6 +21,7 @@ from dali_pipes.errors import ConfigError
 _ATTEMPTS, _FIRST_PAUSE_S, _MAX_PAUSE_S = 10, 0.2, 10.0
 # for each request while none succeeds, so that a store that is away is reported within minutes
 _ATTEMPTS_WHILE_FAILING = 2
+_ATTEMPTS_UNANSWERED = 4  # if the store has never answered, and its login or network may be wrong
 _QUIET_ATTEMPTS = 3  # of a request, before a warning says what it waits for
 _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, plus one for so many bytes
 _PACKAGES = {
@@ -33,6 +34,7 @@ _PACKAGES = {
     "abfss": "adlfs",
     "hf": "huggingface_hub",
 }
+_SETTINGS = "docs/object-stores.md has the settings of stores"
 log = logging.getLogger(__name__)
 # stores in which a request failed in all attempts, and none has succeeded since
 _failing_stores: set[str] = set()
@@ -43,8 +45,8 @@ _file_systems: dict[int, Any] = {}
 _answering_stores: set[str] = set()  # stores that have answered a request
 
 
-class NoPermissionError(OSError):
-    """The store does not let this user do it."""
+class RefusedError(OSError):
+    """The store does not do it, or does not let this user do it."""
 
 
 def request(url: str, method: str, size: int = 0, *args: Any, **options: Any) -> Any:
@@ -56,7 +58,7 @@ def request(url: str, method: str, size: int = 0, *args: Any, **options: Any) ->
 
     Raises:
         FileNotFoundError: there is no such object.
-        NoPermissionError: the store refuses it.
+        RefusedError: the store refuses it.
         OSError: it failed in all attempts.
     """
     failed, store = 0, "/".join(url.split("/")[:3])
@@ -78,24 +80,27 @@ def request(url: str, method: str, size: int = 0, *args: Any, **options: Any) ->
             raise
         except Exception as error:  # a broken connection looks different with each store
             failed += 1
-            fault = judge(error, url, store in _answering_stores) or Fault(_ATTEMPTS)
-            if fault.is_missing:
+            fault, why = judge(error, store in _answering_stores), shorten(error)
+            if fault is Fault.MISSING:
                 # that there is no such object is an answer too
                 _answering_stores.add(store)
                 raise FileNotFoundError(errno.ENOENT, "no such object", url) from None
+            if fault is Fault.REFUSED:
+                raise RefusedError(f"refused ({why}); {_SETTINGS}") from None
 
-            hopeless = store in _failing_stores and fault.attempts > _ATTEMPTS_WHILE_FAILING
-            attempts = min(_ATTEMPTS, _ATTEMPTS_WHILE_FAILING if hopeless else fault.attempts)
-            why = shorten(error)
-
+            attempts = _ATTEMPTS
+            if fault is Fault.UNANSWERED:
+                attempts = min(attempts, _ATTEMPTS_UNANSWERED)
+            if store in _failing_stores:
+                attempts = min(attempts, _ATTEMPTS_WHILE_FAILING)
             if failed >= attempts:
-                if fault.is_refused:
-                    raise NoPermissionError(fault.words) from None
                 _failing_stores.add(store)
-                raise OSError(fault.words or f"cannot be fetched ({failed} times: {why})") from None
+                advice = f"; {_SETTINGS}" if fault is Fault.UNANSWERED else ""
+                raise OSError(f"cannot be fetched ({failed} times: {why}){advice}") from None
 
+            soon = fault is Fault.UNANSWERED or failed >= _QUIET_ATTEMPTS
             log.log(
-                logging.WARNING if fault.soon or failed >= _QUIET_ATTEMPTS else logging.INFO,
+                logging.WARNING if soon else logging.INFO,
                 "%s: attempt %d of %d failed (%s); trying again",
                 *(url, failed, attempts, why),
             )

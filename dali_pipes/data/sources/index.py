@@ -1,5 +1,5 @@
-"""index.arrow: the manifest of the images in an object store, beside them, so that opening these
-images reads this one object and no image.
+"""index.arrow: the saved manifest of the images in an object store, beside them, so that opening
+these images reads this one object and no image.
 
 `write_index` writes it, here before the images are uploaded or in the store; `read_index` opens it
 for those who ask for the options that it was read with (`note_reading`), or for none.
@@ -7,6 +7,7 @@ for those who ask for the options that it was read with (`note_reading`), or for
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,86 +15,64 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.omissions import is_of_label
 from dali_pipes.data.shards.addresses import absolute, is_remote, is_web
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.listing import list_objects, version_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import download, write_object
-from dali_pipes.data.shards.store_requests import NoPermissionError
+from dali_pipes.data.shards.store_requests import RefusedError
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.beside import INDEX
 from dali_pipes.data.sources.hugging_face import all_embedded_files
-from dali_pipes.data.sources.names import is_housekeeping, pattern_of_files, refuse_several_splits
+from dali_pipes.data.sources.names import is_housekeeping, refuse_several_splits
 from dali_pipes.data.sources.shards import is_shard, list_all_shards
 from dali_pipes.errors import ManifestError
-from dali_pipes.system.files import open_replacing, refuse_unwritable
-
-_AGAIN = (
-    "Manifest.scan('{0}').save_index() (images in Parquet files: "
-    "Manifest.from_table('{0}').save_index())"
-)
+from dali_pipes.system.files import open_replacing
 
 log = logging.getLogger(__name__)
 
 
-def _has_options(indexed: ImageTable, asked: dict[str, Any]) -> bool:
-    """Whether an index was read with the options that are asked for.
-
-    An index is taken as it is where nothing is asked.
-    """
-    has = indexed.facts.reading
-    if (
-        "with_labels" in asked
-        and "with_labels" not in has
-        and any(is_of_label(why) for _, why in indexed.problems)
-    ):
-        return False  # images without labels are asked for, and the index leaves them out
-
-    return all(
-        asked[name] == has.get(name) for name in ("targets", "table", "bits") if name in asked
-    )
-
-
 def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
-    """Reads the images that a folder's index has.
-
-    Returns None if there is no index, or one that was read with other options than are asked for.
+    """Reads the images that a folder's index has; None: there is no index.
 
     If the index was written before the shards were uploaded, it has only their sizes, which are
     compared now. If it was written in the store, it has their ETags, which are compared when a
     shard is fetched.
 
+    Args:
+        asked: the options that are asked for, as from `note_reading`; an index is taken as it is
+            where nothing is asked.
+
     Raises:
-        ManifestError: the index is damaged, or is not of the files that are there.
+        ManifestError: the index is damaged, was written with other options than are asked for, or
+            is not of the files that are there.
     """
     place = f"{url.rstrip('/')}/{INDEX}"
+    again = (
+        f"Manifest.scan('{url}').save_index() (images in Parquet files: "
+        f"Manifest.from_table('{url}').save_index())"
+    )
     try:
         images = _load_index(place)
     except FileNotFoundError:
         return None
     except OSError as error:
-        if is_web(url) and isinstance(error, NoPermissionError):
+        if is_web(url) and isinstance(error, RefusedError):
             return None  # many web servers answer so for what is not there
         raise ManifestError(f"{place}: {error}") from None
     except ManifestError as error:
-        raise ManifestError(
-            f"{place}: damaged ({error}); write it again: {_AGAIN.format(url)}"
-        ) from None
+        raise ManifestError(f"{place}: damaged ({error}); write it again: {again}") from None
 
-    if not _has_options(images, asked):
+    written = images.facts.reading
+    if any(written.get(name) != value for name, value in asked.items()):
         few = ", ".join(f"{name}={value}" for name, value in asked.items())
-        do = "write it again with these options to open it as fast"
-        log.warning(
-            "%s was not written with %s, so the images are read instead of it; %s", place, few, do
+        raise ManifestError(
+            f"{place}: was not written with {few}; write it again with these options, or leave "
+            "them out (Manifest.scan and Manifest.from_table read the images without an index)"
         )
-        return None
 
     if not images.whole_files:
-        refuse_several_splits(
-            url,
-            (group_of(name)[0] if is_group(name) else name for name in images.shards.names),
-        )
+        refuse_several_splits(url, _files_of(images.shards.names))
 
     # an index is about the images beside it, wherever these are now
     before = images.root
@@ -108,9 +87,7 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
         name for name in listing if name not in images.shards.names and not is_housekeeping(name)
     ]
     if added := list(filter(is_shard, unknown)):
-        raise ManifestError(
-            f"{place}: {added[0]} is not in the index; write it again: {_AGAIN.format(url)}"
-        )
+        raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: {again}")
 
     # a shard that was replaced by one of another size would give other images
     for name, size in zip(images.shards.names, images.shards.bytes.tolist(), strict=True):
@@ -174,19 +151,19 @@ def write_index(images: ImageTable) -> str:
             f"{place}: would hold no image ({len(images.problems):,} cannot be used{why}); {do}"
         )
 
-    _refuse_incomplete(images)
+    if not images.whole_files:
+        _refuse_incomplete(images)
 
     if not is_remote(place):
         if any(map(is_group, images.shards.files)):
-            raise _local_parquet_error(place)
-
-        local = (
-            images
-            if images.whole_files
-            else images.with_versions(dict.fromkeys(images.shards.names, (0, 0)))
-        )
+            raise ManifestError(
+                f"{place}: an index of Parquet files is written where they lie: "
+                "Manifest.open(URL).save_index()"
+            )
+        if not images.whole_files:
+            images = images.with_versions(dict.fromkeys(images.shards.names, (0, 0)))
         # it is uploaded with the shards, where times and folders of this machine mean nothing
-        saved_manifests.save(local.moved_to("."), place)
+        saved_manifests.save(images.moved_to("."), place)
         return place
 
     with TemporaryDirectory() as folder:
@@ -202,50 +179,17 @@ def write_index(images: ImageTable) -> str:
     return place
 
 
-def refuse_index_of(source: str | Path) -> None:
-    """Refuses a source of which no index can be written, before any image is read.
-
-    Raises:
-        ManifestError: its files are a part of the files of their folder, or are Parquet files on
-            this machine.
-        OSError: its folder on this machine cannot be written to.
-    """
-    if pattern := pattern_of_files(source):
-        kinds = list_all_shards(absolute(source))[1], all_embedded_files(absolute(source))
-        _refuse_unnamed(
-            {Path(os.fsdecode(file)).name for files in kinds for file in files}, pattern.folder
-        )
-
-    folder = pattern.folder if pattern else source
-    if not is_remote(folder) and Path(folder).is_dir():
-        if not list_all_shards(absolute(folder))[1] and all_embedded_files(absolute(folder)):
-            raise _local_parquet_error(f"{folder}/{INDEX}")
-        refuse_unwritable(Path(folder, INDEX))
-
-
-def _local_parquet_error(place: str) -> ManifestError:
-    return ManifestError(
-        f"{place}: an index of Parquet files is written where they lie: "
-        "Manifest.open(URL).save_index()"
-    )
-
-
 def _refuse_incomplete(images: ImageTable) -> None:
     """Raises ManifestError if there are shards or Parquet files beside those of the manifest.
 
     A reader of the index would miss them.
     """
-    if images.whole_files:
-        return
+    folder = absolute(images.root)
+    shards = map(os.fsdecode, list_all_shards(folder)[1])
+    there = {Path(file).name for file in [*shards, *all_embedded_files(folder)]}
+
     paths = map(os.fsdecode, pc.unique(images.table["path"]).to_pylist())
-    _refuse_unnamed({group_of(path)[0] if is_group(path) else path for path in paths}, images.root)
-
-
-def _refuse_unnamed(named: set[str], folder: str | Path) -> None:
-    shards = map(os.fsdecode, list_all_shards(absolute(folder))[1])
-    there = {Path(file).name for file in [*shards, *all_embedded_files(absolute(folder))]}
-
-    if missing := sorted(there - named):
+    if missing := sorted(there - set(_files_of(paths))):
         few = (
             f"{len(missing):,} of the {len(there):,} files there are not in this manifest, "
             f"such as {missing[0]}"
@@ -255,4 +199,9 @@ def _refuse_unnamed(named: set[str], folder: str | Path) -> None:
             "if all are one data set, index the folder; otherwise save this manifest "
             "(Manifest.save) and open that file"
         )
-        raise ManifestError(f"{folder}/{INDEX}: {few}, {why}; {do}")
+        raise ManifestError(f"{images.root}/{INDEX}: {few}, {why}; {do}")
+
+
+def _files_of(paths: Iterable[str]) -> list[str]:
+    """Returns the shard or Parquet file of each path of a manifest."""
+    return [group_of(path)[0] if is_group(path) else path for path in paths]

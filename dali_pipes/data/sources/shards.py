@@ -39,7 +39,7 @@ from dali_pipes.data.shards.addresses import is_remote, is_web
 from dali_pipes.data.shards.copies import holding_copy, is_gone
 from dali_pipes.data.shards.listing import FileVersion, Listing, is_object, list_objects, version_of
 from dali_pipes.data.shards.remote import read_object
-from dali_pipes.data.shards.store_requests import NoPermissionError
+from dali_pipes.data.shards.store_requests import RefusedError
 from dali_pipes.data.sources.extents import examine_part
 from dali_pipes.data.sources.names import (
     Pattern,
@@ -374,7 +374,7 @@ def read_class_names(root: Path | str) -> list[str] | None:
         names = json.loads(read_object(file) if is_remote(file) else Path(file).read_bytes())
     except FileNotFoundError:
         return None
-    except NoPermissionError:
+    except RefusedError:
         if is_web(file):  # many servers answer so for what is not there
             return None
         raise ManifestError(

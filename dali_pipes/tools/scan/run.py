@@ -21,7 +21,6 @@ from dali_pipes.data.limits import check_max_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import is_without_label, merge, printable
-from dali_pipes.data.sources.index import refuse_index_of
 from dali_pipes.data.sources.kinds import kind_of
 from dali_pipes.data.sources.scans import read_images
 from dali_pipes.data.sources.tables import read_table
@@ -87,8 +86,6 @@ def index(
     If no image has a label, they are read without labels, so that the index contains all of them.
     """
     console = Console(soft_wrap=True)
-
-    refuse_index_of(source)
 
     read = read_table if kind_of(source) == "table" else read_images
     images = read(source, verify=verify, targets=targets, with_labels=with_labels)

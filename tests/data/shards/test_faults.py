@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from later import later
 
-from dali_pipes.data.shards.faults import judge
+from dali_pipes.data.shards.faults import Fault, judge
 
 botocore = later("botocore.exceptions")
 aiohttp = later("aiohttp")
@@ -26,25 +26,24 @@ def answer(code, status):
 
 
 def judged(error, has_answered=False):
-    fault = judge(error, "s3://bucket/x.tar", has_answered)
-    return fault and ("missing" if fault.is_missing else fault.attempts)
+    return judge(error, has_answered)
 
 
 @pytest.mark.parametrize(
     ("code", "status", "expected"),
     [
-        ("NoSuchBucket", 404, "missing"),
-        ("NoSuchKey", 404, "missing"),
-        ("AccessDenied", 403, 1),
-        ("InvalidAccessKeyId", 403, 1),
-        ("ExpiredToken", 400, 1),
-        ("MethodNotAllowed", 405, 1),
-        ("InvalidBucketName", 400, 2),
-        ("AuthorizationHeaderMalformed", 400, 2),
-        ("RequestTimeout", 400, None),
-        ("SlowDown", 503, None),
-        ("InternalError", 500, None),
-        ("OperationAborted", 409, None),
+        ("NoSuchBucket", 404, Fault.MISSING),
+        ("NoSuchKey", 404, Fault.MISSING),
+        ("AccessDenied", 403, Fault.REFUSED),
+        ("InvalidAccessKeyId", 403, Fault.REFUSED),
+        ("ExpiredToken", 400, Fault.REFUSED),
+        ("MethodNotAllowed", 405, Fault.REFUSED),
+        ("InvalidBucketName", 400, Fault.UNANSWERED),
+        ("AuthorizationHeaderMalformed", 400, Fault.UNANSWERED),
+        ("RequestTimeout", 400, Fault.PASSING),
+        ("SlowDown", 503, Fault.PASSING),
+        ("InternalError", 500, Fault.PASSING),
+        ("OperationAborted", 409, Fault.PASSING),
     ],
 )
 def test_answers_of_s3(code, status, expected):
@@ -52,19 +51,16 @@ def test_answers_of_s3(code, status, expected):
 
 
 def test_errors_of_botocore():
-    assert (
-        judged(botocore.NoCredentialsError())
-        == 2
-        == judged(botocore.NoCredentialsError(), has_answered=True)
-    )
-    assert judged(botocore.CredentialRetrievalError(provider="x", error_msg="y")) == 2
-    assert (
-        judged(botocore.CredentialRetrievalError(provider="x", error_msg="y"), has_answered=True)
-        is None
-    )
-    assert judged(botocore.ProfileNotFound(profile="x")) == 1
-    assert judged(botocore.ParamValidationError(report="Invalid bucket name")) == 1
-    assert judged(botocore.EndpointConnectionError(endpoint_url="x", error=NO_NAME)) == 2
+    lost = botocore.CredentialRetrievalError(provider="x", error_msg="y")
+    for error in (
+        botocore.NoCredentialsError(),
+        lost,
+        botocore.ProfileNotFound(profile="x"),
+        botocore.ParamValidationError(report="Invalid bucket name"),
+        botocore.EndpointConnectionError(endpoint_url="x", error=NO_NAME),
+    ):
+        assert judged(error) is Fault.UNANSWERED
+    assert judged(lost, has_answered=True) is Fault.PASSING
     refused = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
     for passing in (
         botocore.EndpointConnectionError(endpoint_url="x", error=refused),
@@ -72,39 +68,45 @@ def test_errors_of_botocore():
         botocore.ConnectionClosedError(endpoint_url="x"),
         botocore.IncompleteReadError(actual_bytes=1, expected_bytes=2),
     ):
-        assert judged(passing) is None
+        assert judged(passing) is Fault.PASSING
 
 
 def test_errors_of_aiohttp():
     key = connection.ConnectionKey("host", 80, False, True, None, None, None)
-    assert judged(aiohttp.ClientConnectorDNSError(key, NO_NAME)) == 2
-    assert judged(aiohttp.ClientConnectorDNSError(key, NO_NAME), has_answered=True) is None
+    assert judged(aiohttp.ClientConnectorDNSError(key, NO_NAME)) is Fault.UNANSWERED
+    assert judged(aiohttp.ClientConnectorDNSError(key, NO_NAME), has_answered=True) is Fault.PASSING
     assert (
         judged(aiohttp.ClientConnectorDNSError(key, socket.gaierror(socket.EAI_AGAIN, "for now")))
-        == 4
+        is Fault.UNANSWERED
     )
-    assert judged(aiohttp.ClientConnectorError(key, OSError(errno.ENETUNREACH, "no route"))) == 4
-    assert judged(aiohttp.ClientConnectorError(key, OSError(errno.ECONNREFUSED, "refused"))) is None
     assert (
-        judged(aiohttp.ServerDisconnectedError()) is None
-        and judged(aiohttp.ClientPayloadError("cut")) is None
+        judged(aiohttp.ClientConnectorError(key, OSError(errno.ENETUNREACH, "no route")))
+        is Fault.UNANSWERED
+    )
+    assert (
+        judged(aiohttp.ClientConnectorError(key, OSError(errno.ECONNREFUSED, "refused")))
+        is Fault.PASSING
+    )
+    assert (
+        judged(aiohttp.ServerDisconnectedError()) is Fault.PASSING
+        and judged(aiohttp.ClientPayloadError("cut")) is Fault.PASSING
     )
     hidden = FileNotFoundError("http://host/x")  # as fsspec's HTTP raises it of every error
     for status, expected in (
-        (404, "missing"),
-        (410, "missing"),
-        (401, 1),
-        (403, 1),
-        (500, None),
-        (429, None),
-        (503, None),
+        (404, Fault.MISSING),
+        (410, Fault.MISSING),
+        (401, Fault.REFUSED),
+        (403, Fault.REFUSED),
+        (500, Fault.PASSING),
+        (429, Fault.PASSING),
+        (503, Fault.PASSING),
     ):
         hidden.__cause__ = aiohttp.ClientResponseError(
             SimpleNamespace(real_url="http://host/x"), (), status=status
         )
         assert judged(hidden) == expected, status
     hidden.__cause__ = aiohttp.ServerDisconnectedError()
-    assert judged(hidden) is None
+    assert judged(hidden) is Fault.PASSING
 
 
 def test_errors_of_httpcore_and_urllib3_hold_what_caused_them():
@@ -114,7 +116,9 @@ def test_errors_of_httpcore_and_urllib3_hold_what_caused_them():
     class MaxRetryError(Exception):
         reason = NO_NAME
 
-    assert judged(ConnectError(NO_NAME)) == judged(ConnectError(MaxRetryError())) == 2
+    assert (
+        judged(ConnectError(NO_NAME)) is judged(ConnectError(MaxRetryError())) is Fault.UNANSWERED
+    )
 
 
 def test_an_error_of_the_caller_is_none_of_the_store():
@@ -125,4 +129,6 @@ def test_an_error_of_the_caller_is_none_of_the_store():
         try:
             raise ConnectionResetError("reset")
         except ConnectionResetError as error:
-            assert isinstance(error.__context__, FileNotFoundError) and judged(error) is None
+            assert (
+                isinstance(error.__context__, FileNotFoundError) and judged(error) is Fault.PASSING
+            )

@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from odd_inputs import ODD
 from PIL import Image
@@ -112,22 +110,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_scan(
     with pytest.raises(error):
         scan(ScanConfig(data=DataConfig(train=str(folder)), out=str(tmp_path / file)))
     assert (tmp_path / "file").read_text() == "precious"
-
-
-def test_an_index_that_cannot_be_written_is_refused_before_images_are_read(
-    folder, tmp_path, monkeypatch
-):
-    (folder / "index.arrow").mkdir()
-    monkeypatch.setattr(run, "read_images", None)
-    with pytest.raises(IsADirectoryError, match=r"index\.arrow"):
-        run.index(str(folder), "header")
-
-    # Parquet files with images are indexed where they lie
-    image = {"bytes": b"", "path": "a.jpg"}
-    pq.write_table(pa.table({"image": [image], "label": [0]}), tmp_path / "x.parquet")
-    monkeypatch.setattr(run, "read_table", None)
-    with pytest.raises(dp.ManifestError, match="is written where they lie"):
-        run.index(str(tmp_path), "header")
 
 
 def test_the_summary_says_how_many_images_have_a_rotation(tmp_path, capsys):
