@@ -10,7 +10,6 @@ import keyword
 import re
 import unicodedata
 from collections.abc import Collection
-from difflib import get_close_matches
 from functools import reduce
 from typing import Any
 
@@ -18,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.composed import composed, composed_column
 from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.table.samples import Samples
 from dali_pipes.data.table.schema import own_columns
 from dali_pipes.errors import ConfigError
+from dali_pipes.options import propose_name
 
 _OF_AN_IMAGE = ("label", "height", "width", "bytes", "orientation", "format", "path", "member")
 CLASS = "class"
@@ -40,12 +39,6 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Gt: "greater",
     ast.GtE: "greater_equal",
 }
-_MIRRORED = {
-    "less": "greater",
-    "less_equal": "greater_equal",
-    "greater": "less",
-    "greater_equal": "less_equal",
-}
 
 
 class Rows:
@@ -53,7 +46,6 @@ class Rows:
 
     def __init__(self, samples: Samples, classes: list[str]):
         self._samples, self._classes = samples, classes
-        self._composed: dict[str, pa.ChunkedArray] = {}
         self._columns = {
             name.removeprefix(COLUMN): name for name in (*_OF_AN_IMAGE, *own_columns(samples.whole))
         }
@@ -61,32 +53,20 @@ class Rows:
     def column(self, name: str) -> pa.ChunkedArray:
         """The column of this name; the table's own comes before that of an image."""
         if name not in self._columns:
-            raise self._missing(name, self._columns)
-        if name not in self._composed:
-            self._composed[name] = composed_column(self._samples.column(self._columns[name]))
-        return self._composed[name]
-
-    def _missing(self, name: str, columns: Collection[str]) -> ConfigError:
-        near = get_close_matches(name, columns, 1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        return ConfigError(
-            f"there is no column {name}; {meant}The columns are {', '.join(columns)}"
-        )
+            raise _missing(name, self._columns)
+        return composed_column(self._samples.column(self._columns[name]))
 
     def class_numbers(self, name: str) -> list[int]:
         """The numbers of the classes with this name.
 
         There may be several in a manifest whose parts were joined with their classes apart.
         """
-        if numbers := [
-            number
-            for number, class_name in enumerate(self._classes)
-            if composed(class_name) == composed(str(name))
-        ]:
-            return numbers
-        near = get_close_matches(str(name), self._classes, 3)
-        names = f"; near names: {', '.join(near)}" if near else ""
-        raise ConfigError(f"there is no class {name!r} among {len(self._classes)}{names}")
+        names = list(map(composed, self._classes))
+        numbers = [number for number, each in enumerate(names) if each == composed(str(name))]
+        if not numbers:
+            near = propose_name(str(name), self._classes)
+            raise ConfigError(f"there is no class {name!r} among {len(names)}{near}")
+        return numbers
 
     def match(self, text: str) -> pa.Array:
         """Which rows match, as an Arrow array of booleans.
@@ -102,97 +82,91 @@ class Rows:
                 and which column may be meant.
         """
         try:
-            return self._mask(_parse(text.strip()))
+            return self._match(_parse(text.strip()))
         except ConfigError as error:
             raise ConfigError(f"filter {text!r}: {error}") from None
 
-    def _mask(self, node: ast.expr) -> pa.Array:
+    def _match(self, node: ast.expr) -> pa.Array:
         match node:
             case ast.BoolOp(op=op, values=values):
-                return reduce(
-                    pc.and_ if isinstance(op, ast.And) else pc.or_, map(self._mask, values)
-                )
+                join = pc.and_ if isinstance(op, ast.And) else pc.or_
+                return reduce(join, map(self._match, values))
 
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return pc.invert(self._mask(operand))
+                return pc.invert(self._match(operand))
 
             case ast.Compare(left=left, ops=ops, comparators=others):
                 # a chain such as 200 < width < 300 is two comparisons
-                pairs = zip([left, *others], ops, others, strict=False)
-                return reduce(pc.and_, (self._compare(one, op, other) for one, op, other in pairs))
+                return reduce(pc.and_, map(self._compare, [left, *others], ops, others))
+
+            case ast.Name() if pa.types.is_boolean((column := self._find_column(node)).type):
+                return column
 
             case ast.Name():
-                column = self._find_column(node)
-                if pa.types.is_boolean(column.type):
-                    return column
                 raise ConfigError(
                     f"{node.id} alone is neither true nor false; compare it with a value"
                 )
 
-            case _:
-                raise ConfigError(
-                    f"{ast.unparse(node)} is not a comparison of a column with a value"
-                )
+        raise ConfigError(f"{ast.unparse(node)} is not a comparison of a column with a value")
 
     def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> pa.Array:
-        if isinstance(op, (ast.In, ast.NotIn)):
-            matches = self._compare_in(left, right)
-            return pc.invert(matches) if isinstance(op, ast.NotIn) else matches
-
+        if isinstance(op, ast.NotIn):
+            return pc.invert(self._compare(left, ast.In(), right))
+        if isinstance(op, ast.In):
+            return self._match_any(left, right)
         if type(op) not in _COMPARE:
             raise ConfigError(f"{ast.unparse(left)} is compared by `is`; use == or !=")
 
-        function = _COMPARE[type(op)]
-        # 224 < width is width > 224
-        if not isinstance(left, ast.Name):
-            left, right, function = right, left, _MIRRORED.get(function, function)
-        if not isinstance(left, ast.Name):
-            raise ConfigError(
-                f"{ast.unparse(left)}, {ast.unparse(right)}: one side of a comparison must be a "
-                "column"
+        function, sides = _COMPARE[type(op)], (left, right)
+        names = [side.id for side in sides if isinstance(side, ast.Name)]
+        if not names:
+            told = ", ".join(map(ast.unparse, sides))
+            raise ConfigError(f"{told}: one side of a comparison must be a column")
+        if names == [CLASS]:
+            return self._match_class(
+                function, _literal(right if isinstance(left, ast.Name) else left)
             )
 
-        if isinstance(right, ast.Name):
-            return self._call(left, function, self._find_column(right))
+        values = [
+            self._find_column(side) if isinstance(side, ast.Name) else _literal(side)
+            for side in sides
+        ]
+        try:
+            # Kernels, not a `pc.Expression`: that rounds 0.1 to float32 before it compares a column
+            # of these. A comparison with None is null, and None equals no value.
+            return pc.call_function(function, values).fill_null(function == "not_equal")
+        except (pa.ArrowException, TypeError, OverflowError):
+            told = " and ".join(map(_describe, sides, values))
+            raise ConfigError(f"{told} cannot be compared") from None
 
-        value = _literal(right)
-        if left.id == CLASS:
-            if function not in ("equal", "not_equal"):
-                raise ConfigError(
-                    "class takes ==, !=, in and not in; label has the number of the class"
-                )
-            matches = self._match_classes([value])
-            return matches if function == "equal" else pc.invert(matches)
-        return self._call(left, function, value)
-
-    def _compare_in(self, left: ast.expr, right: ast.expr) -> pa.Array:
-        values = _literal(right)
-        if not isinstance(left, ast.Name) or not isinstance(values, (tuple, list, set)):
+    def _match_any(self, left: ast.expr, right: ast.expr) -> pa.Array:
+        """Which rows have one of the values in a list."""
+        if not isinstance(left, ast.Name) or not isinstance(right, (ast.Tuple, ast.List, ast.Set)):
             raise ConfigError(
                 f"{ast.unparse(left)}: `in` takes a column and a list of values, such as class in "
                 "('cat', 'dog')"
             )
-
-        if left.id == CLASS:
-            return self._match_classes(list(values))
-
-        column = self._find_column(left)
+        column = self.column("label") if left.id == CLASS else self._find_column(left)
         none = pa.array(np.zeros(len(column), bool))
-        # each value is compared as by ==, which also refuses a value of another type
-        return reduce(pc.or_, (self._call(left, "equal", value) for value in values), none)
+        return reduce(pc.or_, (self._compare(left, ast.Eq(), value) for value in right.elts), none)
 
-    def _call(self, name: ast.Name, function: str, value: Any) -> pa.Array:
-        column = self._find_column(name)
-        if isinstance(value, str) and is_text(column.type):
-            value = composed(value)
-        try:
-            # a comparison with None is null, and None equals no value
-            return pc.call_function(function, [column, value]).fill_null(function == "not_equal")
-        except (pa.ArrowException, TypeError):
-            kind = value.type if isinstance(value, pa.Array) else repr(value)
+    def _match_class(self, function: str, name: Any) -> pa.Array:
+        """Which samples have this class, or do not have it."""
+        if function not in ("equal", "not_equal") or not isinstance(name, str):
             raise ConfigError(
-                f"{ast.unparse(name)} is of type {column.type}, and cannot be compared with {kind}"
-            ) from None
+                "class takes ==, !=, in and not in, and names of classes in quotes; label has the "
+                "number of the class"
+            )
+        numbers = pa.array(self.class_numbers(name), pa.int32())
+        labels = self._samples.column("label")
+        if pa.types.is_list(labels.type):
+            # several classes each: an image matches if one of them does
+            labels = labels.combine_chunks()
+            hits = pc.is_in(pc.list_flatten(labels), value_set=numbers)
+            numbers = pc.list_parent_indices(labels).filter(hits)
+            labels = pa.array(np.arange(len(labels)))
+        matches = pc.is_in(labels, value_set=numbers)
+        return matches if function == "equal" else pc.invert(matches)
 
     def _find_column(self, node: ast.Name) -> pa.ChunkedArray:
         if node.id == CLASS:
@@ -207,32 +181,8 @@ class Rows:
             alike = (each for each in self._columns if unicodedata.normalize("NFKC", each) == name)
             name = next(alike, name)
         if name not in self._columns:
-            raise self._missing(node.id, [_spell(each) for each in self._columns])
+            raise _missing(node.id, list(map(_spell, self._columns)))
         return self.column(name)
-
-    def _match_classes(self, names: list[Any]) -> pa.Array:
-        """Which samples have any of these classes."""
-        if not all(isinstance(name, str) for name in names):
-            raise ConfigError(
-                f"class compares with names of classes, in quotes, not {names}; label has the "
-                "number of the class"
-            )
-        numbers = pa.array(
-            [number for name in names for number in self.class_numbers(name)], pa.int32()
-        )
-
-        labels = self._samples.column("label")
-        if not pa.types.is_list(labels.type):
-            return pc.is_in(labels, value_set=numbers)
-
-        labels = labels.combine_chunks()
-
-        # several classes each: an image matches if one of them does
-        hits = pc.is_in(pc.list_flatten(labels), value_set=numbers)
-
-        matches = np.zeros(len(labels), bool)
-        matches[pc.list_parent_indices(labels).filter(hits).to_numpy()] = True
-        return pa.array(matches)
 
 
 def _parse(text: str) -> ast.expr:
@@ -264,6 +214,11 @@ def _parse(text: str) -> ast.expr:
     return tree
 
 
+def _missing(name: str, columns: Collection[str]) -> ConfigError:
+    near = propose_name(name, columns)
+    return ConfigError(f"there is no column {name} among {', '.join(columns)}{near}")
+
+
 def _spell(name: str) -> str:
     """The name of a column as an expression has it."""
     return name if name.isidentifier() and not keyword.iskeyword(name) else f"`{name}`"
@@ -271,6 +226,12 @@ def _spell(name: str) -> str:
 
 def _literal(node: ast.expr) -> Any:
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
     except ValueError:
         raise ConfigError(f"{ast.unparse(node)} is not a literal; text needs quotes") from None
+    return composed(value) if isinstance(value, str) else value
+
+
+def _describe(node: ast.expr, value: Any) -> str:
+    kind = f" ({value.type})" if isinstance(node, ast.Name) else ""
+    return f"{ast.unparse(node)}{kind}"

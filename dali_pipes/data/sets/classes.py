@@ -4,7 +4,6 @@ a user gives, and `renumber` changes the numbers.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import number_names
 from dali_pipes.data.table.changes import renumber_classes
 from dali_pipes.errors import ManifestError
+from dali_pipes.options import propose_name
 
 
 def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
@@ -131,8 +131,7 @@ def match_classes(
 
     numbers = {name: number for number, name in enumerate(new_names)}
     if unknown := [names[number] for number in used.tolist() if names[number] not in numbers]:
-        near = get_close_matches(unknown[0], new_names, 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = propose_name(unknown[0], new_names)
         raise ManifestError(
             f"{place}: images of {len(unknown):,} classes that are none of the "
             f"{len(new_names):,} given as classes, "

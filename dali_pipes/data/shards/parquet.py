@@ -11,7 +11,6 @@ the file follows from the address of its bytes, whatever was done to the table i
 selections, columns that were added or renamed. The kernel says which file is mapped where.
 """
 
-import json
 import os
 from bisect import bisect_right
 from typing import Any, BinaryIO, NamedTuple
@@ -23,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import plain
-from dali_pipes.errors import ManifestError
+from dali_pipes.data.features import features_of, image_column
 
 _COMPARED = 4096  # bytes of an image that are compared with the file
 
@@ -145,74 +144,6 @@ def group_of(name: str) -> tuple[str, int]:
     return file, int(number)
 
 
-def features_of(schema: pa.Schema) -> dict[str, dict[str, Any]]:
-    """What `datasets` notes of each column in the metadata; nothing of what is not its own."""
-    # its JSON: {"info": {"features": {COLUMN: {"_type": "ClassLabel", "names": […]}}}}
-    try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        return {name: of for name, of in features.items() if isinstance(of, dict)}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return {}
-
-
-def image_column(
-    schema: pa.Schema, file: str = "a Parquet file", or_bytes: bool = True
-) -> str | None:
-    """The name of the only column of images; None: there is none.
-
-    It is the one that `datasets` calls an Image, or else the structs of bytes of which it says
-    nothing: an Audio has the same form. Where there is none of these, it is the only column of
-    bytes.
-
-    Args:
-        or_bytes: whether a column of bytes may be one.
-
-    Raises:
-        ManifestError: there are several.
-    """
-    noted = {name: of.get("_type") for name, of in features_of(schema).items()}
-    structs = [
-        field.name
-        for field in schema
-        if pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
-    ]
-    images = [name for name in structs if noted.get(name) == "Image"]
-    names = images or [name for name in structs if noted.get(name) is None]
-    if or_bytes and not names:
-        names = [field.name for field in schema if _is_binary(field.type)]
-    if len(names) > 1:
-        raise ManifestError(
-            f"{file}: has several columns of images, {', '.join(names)}; write a file with one of "
-            "them, or read the rows by Manifest.from_hf(datasets.load_dataset('parquet', "
-            f"data_files=…, split='train'), image={names[0]!r})"
-        )
-    if names:
-        refuse_mode(file, names[0], features_of(schema).get(names[0], {}).get("mode"))
-    return names[0] if names else None
-
-
-def refuse_mode(place: str, name: str, mode: object) -> None:
-    """Refuses a column of images that `datasets` would convert to another mode than RGB.
-
-    Args:
-        mode: Pillow's, as `datasets.Image` has it; None: as the images are.
-
-    Raises:
-        ManifestError: it is another one.
-    """
-    if mode not in (None, "RGB"):
-        raise ManifestError(
-            f"{place}: the column {name} is declared as Image(mode={mode!r}), and batches are made "
-            "of the pixels as they are stored; cast it, dataset.cast_column("
-            f"{name!r}, datasets.Image()), and make gray ones by the transform (channels=1)"
-        )
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    is_one = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-    return any(check(kind) for check in is_one)
-
-
 def read_group(file: Any, number: int) -> pa.StructArray:
     """Reads the images of a row group: structs of `bytes` and maybe `path`.
 
@@ -224,7 +155,8 @@ def read_group(file: Any, number: int) -> pa.StructArray:
     """
     try:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
-            name = image_column(opened.schema_arrow)
+            schema = opened.schema_arrow
+            name = image_column("a Parquet file", schema, features_of(schema))
             table = plain(opened.read_row_group(number, columns=[name], use_threads=False))
             images = table[name].combine_chunks()
     except (pa.ArrowException, KeyError, IndexError) as error:

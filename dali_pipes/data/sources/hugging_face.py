@@ -2,12 +2,16 @@
 labels and further columns.
 
 `embedded_files` says which files of a source are such. `scan_embedded` reads their columns
-(`_read_columns`), then the images of each row group (`_read_groups`). A row group is the smallest
-part of a Parquet file that can be read alone; loaders unpack it into one file in the cache, so an
-image's place is its position in that file.
+(`_read_columns`), and `scan_rows` makes rows of them and of the images of each row group
+(`_read_groups`), as it does for an open data set (hugging_face_sets.py).
+
+A row group is the smallest part of a Parquet file that can be read alone; loaders unpack it into
+one file in the cache, so an image's place is its position in that file.
 """
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -18,11 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dali_pipes.data.arrow_types import is_list, plain, with_fields
+from dali_pipes.data.features import class_names, features_of, image_column
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.listing import is_object, list_objects, version_of
-from dali_pipes.data.shards.parquet import features_of, group_name, image_column, read_group
+from dali_pipes.data.shards.parquet import group_name, read_group
 from dali_pipes.data.shards.remote import open_object
 from dali_pipes.data.sources.names import (
     Pattern,
@@ -33,8 +38,8 @@ from dali_pipes.data.sources.names import (
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.shards import is_shard
-from dali_pipes.data.sources.split_column import Chosen, choose_rows
-from dali_pipes.data.sources.table_columns import choose_label
+from dali_pipes.data.sources.split_column import Chosen, choose_rows, is_called_split
+from dali_pipes.data.spelling import argument
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
@@ -115,7 +120,7 @@ def _holds_images(file: Path, path_column: str, is_named: bool) -> bool:
         do = "write or download it again (git lfs pull, if it is a pointer), or remove it"
         raise ManifestError(f"{file}: cannot be read as Parquet ({reason}); {do}") from None
     # in a folder a column of bytes may be anything; who names the file means it
-    found = image_column(schema, str(file), or_bytes=is_named)
+    found = image_column(file, schema, features_of(schema), or_bytes=is_named)
     return path_column not in schema.names and found is not None
 
 
@@ -131,12 +136,6 @@ def scan_embedded(
 
     The classes have the names that `datasets` notes in the files' metadata, if it does.
     """
-    targets = check.targets
-    if targets.mask:
-        raise ManifestError(
-            f"{file}: masks are not read out of Parquet files; leave out targets.mask"
-        )
-
     columns, groups = zip(*map(_read_columns, files), strict=True)
     try:
         # without metadata, which may differ between the files
@@ -147,50 +146,92 @@ def scan_embedded(
         ) from None
 
     # A class number must mean the same in all files.
-    named = label_names(columns[0].schema)
+    named = class_names(features_of(columns[0].schema))
     for other, part in zip(files, columns, strict=True):
-        theirs = label_names(part.schema)
+        theirs = class_names(features_of(part.schema))
         if theirs and named and theirs != named:
             both = "so that a number means two; write both with the same"
             raise ManifestError(f"{other}: has other names of classes than {files[0]}, {both}")
 
-    used = {options.label_column, *targets.named.values()}
-    chosen = choose_rows(file, table, used, split, classes=named)
-    paths, headers, places = _read_groups([group for of_file in groups for group in of_file], check)
+    every = [group for of_file in groups for group in of_file]
+    read_images = partial(_read_groups, file, every, check)
+    return scan_rows(file, table, named, options, check, split, read_images)
 
-    # If the default column is missing, the column of classes that `datasets` notes is taken.
-    column = options.label_column
-    taken = targets.named.values()
-    whole = [
-        name
-        for name in named
-        if name in table.column_names and name not in taken and not is_list(table[name].type)
-    ]
-    needed = check.with_labels and not targets.boxes
-    if needed and column == "label" not in table.column_names and whole:
-        column = choose_label(file, whole, "label_column")
-        table = table.rename_columns(
-            ["label" if name == column else name for name in table.column_names]
+
+def scan_rows(
+    place: Path | str,
+    table: pa.Table,
+    names: Mapping[str, list[str]],
+    options: TableOptions,
+    check: ScanOptions,
+    split: str | None,
+    read_images: Callable[[], tuple[Path | str, list[bytes], list[Header], dict[str, pa.Array]]],
+    label_option: str = "label_column",
+) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool, Chosen]:
+    """Returns root, class names, rows and notes of rows that hold their images, whether the source
+    names the classes, and which rows are wanted.
+
+    Args:
+        place: the data set, for errors.
+        table: the columns besides the images.
+        names: of columns of class numbers the names of the classes.
+        split: whose rows are wanted; None: nobody has said.
+        read_images: reads the root, the path and the header of each image, and the columns that say
+            where it is. It is called last, since it takes long.
+        label_option: the one that names the column of labels.
+    """
+    targets = check.targets
+    if targets.mask:
+        raise ManifestError(
+            f"{place}: masks are not read from rows that hold their images; leave out targets.mask"
         )
+    if check.with_labels and not targets.boxes:
+        options = _name_labels(place, table, names, options, check, label_option)
+    label = options.label_column
+    table = with_fields(plain(table), targets.named.values())
+    check_columns(place, table, options, check, label_option=label_option)
+    used = {label, *targets.named.values()}
+    chosen = choose_rows(place, table, used, split, classes=names)
+    labels = read_row_labels(place, table, options, check, label in names)
 
-    table = with_fields(table, targets.named.values())
-    check_columns(file, table, options, check)
-    labels = read_row_labels(file, table, options, check, column in named)
-    classes, rows, notes = build_rows(file, table, paths, headers, places, options, labels, targets)
-
-    # The labels, or those of the objects, are numbers of these names, if there are names for all.
-    names = named.get(targets.box_labels or column, [])
-    if classes and len(classes) <= len(names):
-        classes = names
-
-    root = (
-        files[0].rpartition("/")[0]
-        if isinstance(file, str)
-        else file
-        if file.is_dir()
-        else file.parent
+    root, paths, headers, places = read_images()
+    classes, rows, notes = build_rows(
+        place, table, paths, headers, places, options, labels, targets
     )
-    return root, classes, rows, notes, bool(names) and classes == names, chosen
+    # the labels, or those of the objects, are numbers of these names, if there are names for all
+    known = names.get(targets.box_labels or label, [])
+    are_named = bool(classes) and len(classes) <= len(known)
+    return root, known if are_named else classes, rows, notes, are_named, chosen
+
+
+def _name_labels(
+    place: Path | str,
+    table: pa.Table,
+    names: Mapping[str, list[str]],
+    options: TableOptions,
+    check: ScanOptions,
+    option: str,
+) -> TableOptions:
+    """Names the column of labels where nobody does and none is called label: the only one of class
+    numbers.
+
+    Raises:
+        ManifestError: there are several, of which one has to be named.
+    """
+    if options.label_column != "label" or "label" in table.column_names:
+        return options
+    found = [
+        name
+        for name in names
+        if name in table.column_names
+        and name not in check.targets.named.values()
+        and not is_list(table[name].type)
+        and not is_called_split(name)
+    ]
+    if len(found) > 1:
+        what = f"{place}: has several columns of classes, {', '.join(found)}; name one: "
+        raise ManifestError(what, argument(option, found[0]))
+    return replace(options, label_column=found[0]) if found else options
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
@@ -201,7 +242,7 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
         with pq.ParquetFile(_open(file), pre_buffer=False) as parquet:
             # the images are read later, one row group after the other
             schema = parquet.schema_arrow
-            images = image_column(schema, file)
+            images = image_column(file, schema, features_of(schema))
             if images is None:
                 raise ManifestError(
                     f"{file}: has no column of images, structs of bytes and path; leave it out"
@@ -219,10 +260,10 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
 
 
 def _read_groups(
-    groups: list[tuple[str, int, int]], check: ScanOptions
-) -> tuple[list[bytes], list[Header], dict[str, pa.Array]]:
-    """Returns the path of each image, which is its row group's, its header, and the columns member,
-    offset and file_bytes.
+    source: Path | str, groups: list[tuple[str, int, int]], check: ScanOptions
+) -> tuple[Path | str, list[bytes], list[Header], dict[str, pa.Array]]:
+    """Returns the folder of the files, the path of each image, which is its row group's, its
+    header, and the columns member, offset and file_bytes.
     """
     groups_read = list(
         map_items(
@@ -244,7 +285,10 @@ def _read_groups(
         "offset": pa.array(np.concatenate(offsets), pa.int64()),
         "file_bytes": pa.array(np.concatenate(sizes), pa.int64()),
     }
-    return paths, [header for headers, _ in groups_read for header in headers], places
+    root: Path | str = groups[0][0].rpartition("/")[0]
+    if isinstance(source, Path):
+        root = source if source.is_dir() else source.parent
+    return root, paths, [header for headers, _ in groups_read for header in headers], places
 
 
 def _read_group(
@@ -278,27 +322,3 @@ def _read_group(
 
 def _open(file: str) -> Any:
     return open_object(file) if is_remote(file) else file
-
-
-def label_names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Returns the columns of classes, or of lists of them, and the names of each, as `datasets`
-    notes them in the metadata. A field of a column of objects is "objects.category".
-    """
-    found: dict[str, list[str]] = {}
-    for name, feature in features_of(schema).items():
-        inner = _item(feature)
-        fields = (
-            {name: inner} if "_type" in inner else {f"{name}.{key}": inner[key] for key in inner}
-        )
-        for place, of in fields.items():
-            label = _item(of)
-            if label.get("_type") == "ClassLabel" and isinstance(label.get("names"), list):
-                found[place] = list(map(str, label["names"]))
-    return found
-
-
-def _item(feature: Any) -> dict[str, Any]:
-    """What is in lists, of lists, of a feature; {} if that is none of `datasets`."""
-    while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
-        feature = feature["feature"] if isinstance(feature, dict) else (feature or [{}])[0]
-    return feature if isinstance(feature, dict) else {}

@@ -2,7 +2,7 @@
 
 Nothing is copied and nothing is written: an image is the part of the mapped Arrow file that holds
 it (data/shards/parquet.py), or the file that its row names. `read_set` makes the images of a
-manifest; `_image_rows` says where each image is, and `_read_image` reads its header.
+manifest; `_list_images` says where each image is, and `_read_image` reads its header.
 """
 
 import os
@@ -14,22 +14,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from dali_pipes.data.arrow_types import is_text, plain, with_fields
+from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.facts import ManifestFacts
+from dali_pipes.data.features import class_names, image_column, refuse_mode
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import is_remote
-from dali_pipes.data.shards.parquet import Mappings, NotMappedError, refuse_mode
+from dali_pipes.data.shards.parquet import Mappings, NotMappedError
 from dali_pipes.data.sources.extents import place_columns, read_part
+from dali_pipes.data.sources.hugging_face import scan_rows
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items
-from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
-from dali_pipes.data.sources.split_column import check_split, choose_rows, make_images
-from dali_pipes.data.sources.table_columns import choose_label
+from dali_pipes.data.sources.split_column import check_split, make_images
+from dali_pipes.data.sources.table_columns import refuse_missing
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
@@ -85,47 +87,28 @@ def read_set(
         OmissionError: `strict`, and something is left out.
     """
     _refuse_others(dataset)
-    image = _image_column(dataset.features) if image is None else image
-    _refuse_missing(dataset, image, "image")
-    refuse_mode(_NAME, image, getattr(dataset.features[image], "mode", None))
     check_split("split", split)
-    if targets.mask:
-        raise ConfigError("from_hf reads no masks; leave out targets.mask")
-    if label is None:
-        needed = with_labels and not targets.boxes
-        label = _label_column(dataset.features) if needed else "label"
-    if with_labels and not targets.named:
-        _refuse_missing(dataset, label, "label")
-
-    options = TableOptions(image, label, label_separator, task=task)
+    table, features = dataset.data.table, dataset.features.to_dict()
+    if image is None:
+        image = _find_images(table.schema, features)
+    needed = {image: "image"}
+    if label is not None and with_labels and not targets.boxes:
+        needed[label] = "label"
+    refuse_missing(_NAME, table.column_names, needed)
+    refuse_mode(_NAME, image, features)
+    options = TableOptions(image, label or "label", label_separator, task=task)
     check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
-    table = dataset.data.table
+
     # the rows in the order of `select` and the like; None: all of them
-    chosen = getattr(dataset, "_indices", None)
-    rows = None if chosen is None else chosen.column(0).to_numpy().astype(np.int64)
-
-    # labels before the images, which take longer to read
-    others = table.drop_columns([image])
+    selected = getattr(dataset, "_indices", None)
+    rows = None if selected is None else selected.column(0).to_numpy().astype(np.int64)
+    others = table.drop_columns([image]).replace_schema_metadata()
     others = others if rows is None else others.take(pa.array(rows))
-    others = with_fields(plain(others.replace_schema_metadata()), targets.named.values())
-    check_columns(_NAME, others, options, check)
-    used = {label, *targets.named.values()}
-    of_columns = {name: _class_names(dataset.features, name) for name in dataset.features}
-    chosen = choose_rows(_NAME, others, used, split, classes=of_columns)
-    known = _class_names(dataset.features, targets.box_labels or label)
-    is_list = _type_of(dataset.features.get(label)) != "ClassLabel"
-    labels = read_row_labels(_NAME, others, options, check, bool(known) and is_list)
 
-    images = _image_rows(image, table[image], rows)
-    _refuse_elsewhere(image, images)
-    headers = list(
-        map_items(partial(_read_image, check), images, len(images), "reading images", check, False)
+    read_images = partial(_read_images, image, table[image], rows, check)
+    root, names, made, notes, are_named, chosen = scan_rows(
+        _NAME, others, class_names(features), options, check, split, read_images, "label"
     )
-
-    root, paths = _place(images)
-    places = place_columns(images)
-    names, made, notes = build_rows(_NAME, others, paths, headers, places, options, labels, targets)
-    are_named = bool(names) and len(names) <= len(known)
 
     facts = ManifestFacts(
         keypoints=targets.keypoints_named,
@@ -133,7 +116,7 @@ def read_set(
         turned_by_source=True,
         reading=note_reading(targets, with_labels, options, check.bits),
     )
-    result, whole = make_images(root, known if are_named else names, made, facts, chosen)
+    result, whole = make_images(root, names, made, facts, chosen)
     result = add_targets(result, _NAME, check)
     return finish(result, classes, strict, are_named, whole)
 
@@ -158,86 +141,34 @@ def _refuse_others(dataset: Any) -> None:
         )
 
 
-def _class_names(features: Any, name: str) -> list[str]:
-    """The names of a ClassLabel, or of lists of them; none for another column.
-
-    Args:
-        name: of a column, or of a field of one, such as "objects.category".
-    """
-    head, _, inner = name.partition(".")
-    feature = features.get(name)
-    if feature is None:
-        feature = _item(features.get(head))
-        feature = feature.get(inner) if isinstance(feature, Mapping) else None
-    return list(map(str, getattr(_item(feature), "names", None) or ()))
-
-
-def _item(feature: Any) -> Any:
-    """What is in lists, of lists, of a feature."""
-    while True:
-        # `datasets` before version 4 has lists too
-        inner = feature[0] if isinstance(feature, list) and feature else None
-        if (inner := getattr(feature, "feature", inner)) is None:
-            return feature
-        feature = inner
-
-
-def _image_column(features: Any) -> str:
-    """The only column of images.
-
-    Raises:
-        ManifestError: there are several, or none.
-    """
-    names = [name for name, feature in features.items() if _type_of(feature) == "Image"]
-    if len(names) == 1:
-        return names[0]
-
-    if names:
-        raise ManifestError(
-            f"{_NAME}: has several columns of images, {', '.join(names)}; name one, "
-            f"from_hf(…, image={names[0]!r})"
-        )
-    _refuse_lists(features)
+def _find_images(schema: pa.Schema, features: Mapping[str, Any]) -> str:
+    if name := image_column(_NAME, schema, features, or_bytes=False):
+        return name
     raise ManifestError(
-        f"{_NAME}: has no column of images among {', '.join(features)}; name the column of "
-        "their paths or bytes, from_hf(…, image='…'), or cast it: "
-        "dataset.cast_column('…', datasets.Image())"
+        f"{_NAME}: has no column with an image in each row among {', '.join(schema.names)}; name "
+        "the column of their paths or bytes, from_hf(…, image='…'), or cast it: "
+        "dataset.cast_column('…', datasets.Image()); of lists of images make a row of each"
     )
 
 
-def _refuse_lists(features: Any, only: str | None = None) -> None:
-    for name, feature in features.items():
-        inner = getattr(feature, "feature", None)
-        # the form of lists in `datasets` before version 4
-        if isinstance(feature, list) and feature:
-            inner = feature[0]
-        if _type_of(inner) == "Image" and only in (None, name):
-            raise ManifestError(
-                f"{_NAME}: has several images in each row of the column {name}; make a row of each "
-                "one (dataset.map with batched=True)"
-            )
+def _read_images(
+    name: str, column: pa.ChunkedArray, rows: NDArray[np.int64] | None, check: ScanOptions
+) -> tuple[Path, list[bytes], list[Header], dict[str, pa.Array]]:
+    """Returns the folder that holds all files, the path and the header of each image, and the
+    columns that say where it is.
+    """
+    images = _list_images(name, column, rows)
+    _refuse_elsewhere(name, images)
+    read = partial(_read_image, check)
+    headers = list(map_items(read, images, len(images), "reading images", check, False))
+
+    files = sorted({each.file for each in images if each.file})
+    root = os.path.commonpath([Path(file).parent for file in files])
+    paths = {file: os.fsencode(os.path.relpath(file, root)) for file in files} | {"": b"no image"}
+    return Path(root), [paths[each.file] for each in images], headers, place_columns(images)
 
 
-def _type_of(feature: Any) -> str:
-    return str(getattr(feature, "_type", ""))
-
-
-def _label_column(features: Any) -> str:
-    named = [name for name, feature in features.items() if _type_of(feature) == "ClassLabel"]
-    return "label" if "label" in features else choose_label(_NAME, named, "label")
-
-
-def _refuse_missing(dataset: Any, name: str, option: str) -> None:
-    if name in dataset.features:
-        return
-    without = ", or with_labels=False to read none" if option == "label" else ""
-    raise ManifestError(
-        f"{_NAME}: has no column {name} among {', '.join(dataset.features)}; name another with "
-        f"{option}='…'{without}"
-    )
-
-
-def _image_rows(name: str, column: pa.ChunkedArray, rows: Any) -> list[Extent]:
+def _list_images(name: str, column: pa.ChunkedArray, rows: Any) -> list[Extent]:
     """Where the image of each row is; its file is "" if the row has none.
 
     Args:
@@ -319,11 +250,3 @@ def _read_image(check: ScanOptions, image: Extent) -> Header:
     if not image.file:
         return Header(0, 0, problem="no image in this row; give it one, or remove the row")
     return read_part(check, image)
-
-
-def _place(images: list[Extent]) -> tuple[Path, list[bytes]]:
-    """The folder that holds all files, and the paths relative to it."""
-    files = sorted({each.file for each in images if each.file})
-    root = os.path.commonpath([Path(file).parent for file in files])
-    names = {file: os.fsencode(os.path.relpath(file, root)) for file in files} | {"": b"no image"}
-    return Path(root), [names[each.file] for each in images]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
-from itertools import chain, filterfalse, islice
+from itertools import chain, filterfalse, islice, product
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -26,7 +26,8 @@ _LOOKED_AT = 500  # entries of a folder below the root
 _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "http", "https")
 _IMAGE = "one image"
 
-# whole names of files and folders, in lower case
+# Names of files and folders, in lower case, and what they are. Those in the first table say so of
+# the folder that they are in, whatever is beside them; of a file the first row that fits says it.
 _MARKERS = (
     (
         r"data_batch_\d(\.bin)?|cifar-100?-(batches-)?(py|bin|python|binary)",
@@ -34,48 +35,45 @@ _MARKERS = (
     ),
     (r".*idx[13]-ubyte(\.gz)?", "MNIST's idx format, raw pixels of all images in one file"),
     (r"data\.mdb", "an LMDB database"),
-    (r".*\.mds(\.\w+)?", "Mosaic's MDS format of the streaming package"),
+    (r".*\.mds(\.(br|bz2|gz|snappy|zstd))?", "Mosaic's MDS format of the streaming package"),
     (r"chunk-\d+-\d+(\.\w+)?\.bin", "litData's format of chunks"),
     (r"obj\.(names|data)", "Darknet's layout of YOLO"),
     (r"(dataset_dict|state)\.json", "a data set that save_to_disk of Hugging Face wrote"),
 )
-# ends of names, in lower case; the first row that fits says what the file is
-_ENDINGS = (
+_FILES = (
+    *_MARKERS,
+    # a table, which is read
+    (r".*\.(csv|tsv|txt)\.(gz|bz2|zst|lz4)", ""),
     (
-        r"\.tar\.(gz|bz2|xz|zst|lz4)|\.t(gz|bz2|xz)",
+        r".*\.(tar\.(gz|bz2|xz|zst|lz4)|t(gz|bz2|xz))",
         "a compressed tar, whose images cannot be read one by one",
     ),
-    (r"\.(zip|7z|rar|gz|bz2|xz|zst)", "a compressed archive"),
-    (r"\.beton", "a file of FFCV"),
-    (r"\.(h5|hdf5|he5)", "an HDF5 file"),
+    (r".*\.(zip|7z|rar|gz|bz2|xz|zst)", "a compressed archive"),
+    (r".*\.beton", "a file of FFCV"),
+    (r".*\.(h5|hdf5|he5)", "an HDF5 file"),
     (
-        r"\.(npz|npy|pkl|pickle|pt|pth|mat|safetensors|joblib)",
+        r".*\.(npz|npy|pkl|pickle|pt|pth|mat|safetensors|joblib)",
         "an array or a pickled object, not encoded images",
     ),
-    (r"\.(rec|idx)", "MXNet's RecordIO"),
-    (r"\.(mdb|sqlite|sqlite3|db)", "a database"),
-    (r"\.(xlsx|xls|ods)", "a spreadsheet"),
-    (r"\.xml", "an XML file, as Pascal VOC has one for each image"),
-    (r"\.ya?ml", "a YAML file, as YOLO describes a data set in"),
-    (r"\.(jsonl|ndjson)", "a file of JSON lines"),
-    (r"\.(mp4|avi|mov|mkv|webm|mpg|mpeg|m4v|wmv|flv)", "a video"),
-    (rf"{'|'.join(map(re.escape, IMAGE_EXTENSIONS))}|\.(gif|hei[cf]|avif|jp2|jxl)", _IMAGE),
+    (r".*\.(rec|idx)", "MXNet's RecordIO"),
+    (r".*\.(mdb|sqlite|sqlite3|db)", "a database"),
+    (r".*\.(xlsx|xls|ods)", "a spreadsheet"),
+    (r".*\.xml", "an XML file, as Pascal VOC has one for each image"),
+    (r".*\.ya?ml", "a YAML file, as YOLO describes a data set in"),
+    (r".*\.(jsonl|ndjson)", "a file of JSON lines"),
+    (r".*\.(mp4|avi|mov|mkv|webm|mpg|mpeg|m4v|wmv|flv)", "a video"),
+    (rf".*({'|'.join(map(re.escape, IMAGE_EXTENSIONS))}|\.(gif|hei[cf]|avif|jp2|jxl))", _IMAGE),
 )
-_TABLE = re.compile(r"\.([ct]sv|(csv|tsv|txt)\.(gz|bz2|zst|lz4))\Z")
-_IMAGES = ("images", "image", "imgs", "img", "jpegimages", "leftimg8bit")
-_MASKS = (
-    *("masks", "mask", "annotations", "annotation", "labels", "gt", "ground_truth"),
-    *("segmentations", "segmentationclass", "trimaps", "gtfine"),
-)
-_MASKS_OF_A_SPLIT = ("_masks", "_mask", "_labels", "annot")
-_MASK = (".png", ".gif")
-# a folder, the endings of what is in it instead of images, and whose layout that is
+# folders beside one of images, the endings of what is in them, and whose layout that is
+_IMAGES = r"images?|imgs?|jpegimages|leftimg8bit"
+_MASKS = "images and masks", (".png", ".gif")
+_COCO = "annotations", "COCO's layout", (".json",)
 _NOTES = (
-    ("labels", (".txt",), "YOLO's layout"),
-    ("annotations", (".xml",), "Pascal VOC's layout"),
-    ("annotation", (".xml",), "Pascal VOC's layout"),
-    ("annotations", (".json",), "COCO's layout"),
-    *((name, _MASK, "images and masks") for name in _MASKS),
+    ("labels", "YOLO's layout", (".txt",)),
+    ("annotations?", "Pascal VOC's layout", (".xml",)),
+    _COCO,
+    (r"masks?|annotations?|labels|gt|gtfine|ground_truth", *_MASKS),
+    (r"segmentations|segmentationclass|trimaps", *_MASKS),
 )
 # folders of known data sets in which layouts are looked for, besides those of splits
 _PARTS = re.compile(r"voc\d{4}|vocdevkit|.*lmdb|raw")
@@ -173,13 +171,7 @@ def _refuse_address(text: str) -> None:
 
 
 def _refuse_file(path: Path) -> None:
-    name = path.name.lower()
-    if is_shard(path) or path.suffix == ".parquet":
-        return
-    what = _packed([name])
-    if not what and path.suffix not in (".json", saved.MAPPED):
-        what = _kind_of_file(name)
-    if what:
+    if not is_shard(path) and path.suffix != ".parquet" and (what := _find([path.name], _FILES)):
         _refuse(path, what)
 
 
@@ -191,9 +183,9 @@ def _refuse_folder(tree: "_Tree", with_labels: bool) -> None:
 
     for part in _parts(tree):
         place = _join(os.fspath(tree.root), part)
-        what = _packed(chain(*tree.look(part)))
+        what = _find(chain(*tree.look(part)), _MARKERS)
         # without labels a folder of another program is read if its images are files
-        if what := what or (_layout_in(tree, part) if with_labels else None):
+        if what := what or (_layout_in(tree, part) if with_labels else ""):
             _refuse(place, what)
 
     # the user may have named the folder of images itself
@@ -205,7 +197,7 @@ def _refuse_folder(tree: "_Tree", with_labels: bool) -> None:
 
     if not folders and not any(map(_has_image_name, files)):
         for name in files:
-            if (what := _kind_of_file(name.lower())) not in (None, _IMAGE):
+            if (what := _find([name], _FILES)) not in ("", _IMAGE):
                 _refuse(f"{root}/{name}", what)
 
 
@@ -214,18 +206,11 @@ def _refuse(place: str | os.PathLike[str], what: str) -> None:
     raise ManifestError(f"{place}: is {what}; docs/inputs.md says what to give instead")
 
 
-def _packed(names: Iterable[str]) -> str | None:
-    """Returns what a file or folder with one of these names is; None: not of a known program."""
-    lower = [name.lower() for name in names if not _has_image_name(name)]
-    return next(
-        (what for name, what in _MARKERS if any(re.fullmatch(name, each) for each in lower)), None
-    )
-
-
-def _kind_of_file(name: str) -> str | None:
-    if _TABLE.search(name):
-        return None
-    return next((what for ends, what in _ENDINGS if re.search(rf"({ends})\Z", name)), None)
+def _find(names: Iterable[str], table: Iterable[tuple[str, str]]) -> str:
+    """Returns what a file or folder with one of these names is; "": not of a known program."""
+    lower = [name.lower() for name in names]
+    found = (what for name, what in table if any(re.fullmatch(name, each) for each in lower))
+    return next(found, "")
 
 
 def _parts(tree: "_Tree") -> Iterator[str]:
@@ -238,18 +223,16 @@ def _parts(tree: "_Tree") -> Iterator[str]:
             yield from (_join(name, year) for year in inner)
 
 
-def _layout_in(tree: "_Tree", part: str) -> str | None:
+def _layout_in(tree: "_Tree", part: str) -> str:
     folders = {name.lower(): name for name in tree.look(part)[0]}
-    has_images = not folders.keys().isdisjoint(_IMAGES)
     # COCO's folders of images have the names of splits, or any
-    known = [row for row in _NOTES if has_images or row[1] == (".json",)]
-    splits = filter(split_of, folders)
-    pairs = (split + end for split in splits for end in _MASKS_OF_A_SPLIT)
-    known += [(masks, _MASK, "images and masks") for masks in pairs]
-    for name, endings, what in known:
-        if name in folders and tree.holds_only(_join(part, folders[name]), endings):
+    rows = _NOTES if any(re.fullmatch(_IMAGES, name) for name in folders) else (_COCO,)
+    if splits := "|".join(map(re.escape, filter(split_of, folders))):
+        rows = (*rows, (rf"({splits})(_masks?|_labels|annot)", *_MASKS))
+    for (pattern, what, endings), name in product(rows, folders):
+        if re.fullmatch(pattern, name) and tree.holds_only(_join(part, folders[name]), endings):
             return f"{what}, with {endings[0]} files in {folders[name]}"
-    return None
+    return ""
 
 
 class _Tree:

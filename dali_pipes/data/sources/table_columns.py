@@ -1,14 +1,14 @@
-"""Refuses tables that lack a needed column, and chooses that of the labels (`choose_label`)."""
+"""Refuses tables that lack a needed column (`refuse_missing`)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dali_pipes.data.sources.split_column import is_called_split
-from dali_pipes.data.spelling import argument
+from dali_pipes.data.spelling import argument, no_labels
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 20  # columns in an error
+_OF_LABELS = ("label", "label_column")
 
 
 def refuse_missing(file: Path | str, names: Sequence[str], needed: Mapping[str, str]) -> None:
@@ -42,20 +42,6 @@ def missing_error(
     what = f"{file}: not a table with the columns {columns}; it has {has}; "
     if len(missing) < len(needed):
         what += f"{' and '.join(missing)} is missing: "
-    return ManifestError(what, "rename one, or name it with ", argument(needed[missing[0]]))
-
-
-def choose_label(file: Path | str, names: Sequence[str], option: str) -> str:
-    """The column of labels where none is called label: the only one of these columns of classes.
-
-    Args:
-        option: that names it.
-
-    Raises:
-        ManifestError: there are several, of which one has to be named.
-    """
-    names = [name for name in names if not is_called_split(name)]
-    if len(names) > 1:
-        what = f"{file}: has several columns of classes, {', '.join(names)}; name one: "
-        raise ManifestError(what, argument(option, names[0]))
-    return names[0] if names else "label"
+    option = needed[missing[0]]
+    without = (", or read none: ", no_labels()) if option in _OF_LABELS else ()
+    return ManifestError(what, "rename one, or name it with ", argument(option), *without)

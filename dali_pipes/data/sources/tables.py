@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text, plain, with_fields
 from dali_pipes.data.facts import ManifestFacts
+from dali_pipes.data.features import class_names, features_of
 from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.texts import clear_others, read_text
@@ -25,7 +26,7 @@ from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
-from dali_pipes.data.sources.hugging_face import embedded_files, label_names, scan_embedded
+from dali_pipes.data.sources.hugging_face import embedded_files, scan_embedded
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import check_listed_masks, read_listed
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
@@ -159,7 +160,7 @@ def scan_table(
         table,
         used,
         split,
-        classes=label_names(table.schema),
+        classes=class_names(features_of(table.schema)),
         paths=list(map(os.fsdecode, cells)),
     )
     # labels before the images, which take longer to read

@@ -189,12 +189,12 @@ def no_label(folder):
         (
             lambda folder: None,
             {"targets": dp.Targets(mask="caption")},
-            "masks are not read out of Parquet files",
+            "masks are not read from rows that hold their images",
         ),
         (
             lambda folder: None,
             {"targets": dp.Targets(text="word")},
-            "not a table with the columns word; it has label, caption",
+            "word is missing: rename one, or name it with targets.text=",
         ),
     ],
 )

@@ -228,12 +228,16 @@ def refused():
         "streaming=False": lambda ds: ds.to_iterable_dataset(),
         "it takes a Dataset of Hugging Face's datasets": lambda ds: list(range(3)),
         "several columns of images, image, second": two_images,
-        "several images in each row of the column image": lambda ds: hf.Dataset.from_dict(
+        "of lists of images make a row of each": lambda ds: hf.Dataset.from_dict(
             {"image": [["a.jpg"]], "label": [0]},
             hf.Features({"image": hf.List(hf.Image()), "label": hf.Value("int64")}),
         ),
-        "no column of images among number, label": lambda ds: ds.remove_columns("image"),
-        "no column label among image, number": lambda ds: ds.remove_columns("label"),
+        "no column with an image in each row among number, label": lambda ds: ds.remove_columns(
+            "image"
+        ),
+        "columns label; it has number; rename one, or name it with label=": lambda ds: (
+            ds.remove_columns("label")
+        ),
         "in memory, and in no file; write the data set": lambda ds: hf.Dataset.from_dict(
             {"image": [{"bytes": b"1", "path": None}], "label": [0]}, nothing
         ),
@@ -255,8 +259,13 @@ def test_what_is_refused_and_what_to_do(embedded, text):
 def test_a_column_that_holds_no_images_is_refused(embedded):
     with pytest.raises(dp.ManifestError, match="the column number is of type int64"):
         dp.Manifest.from_hf(embedded, image="number")
-    with pytest.raises(dp.ManifestError, match="no column nothing among"):
+    with pytest.raises(dp.ManifestError, match="with the columns nothing; it has image"):
         dp.Manifest.from_hf(embedded, image="nothing")
+    with pytest.raises(dp.ManifestError, match="with the columns image and nothing; it has"):
+        dp.Manifest.from_hf(embedded, label="nothing")
+    # who names the column means it
+    with pytest.raises(dp.ManifestError, match="columns image and label; it has image, number"):
+        dp.Manifest.from_hf(embedded.rename_column("label", "kind"), label="label")
 
 
 @pytest.mark.parametrize("how", ["replaced", "deleted"])

@@ -216,6 +216,8 @@ OURS = {
         "train.zip": b"PK",
         "index.json": "{}",
     },
+    "classes called like parts": {"annot/1.png": PNG, "gt/2.png": PNG},
+    "a photo of that name": {"a/x.mds.jpg": JPEG, "b/1.jpg": JPEG},
     "classes of trains": {"train/1.jpg": JPEG, "truck/1.jpg": JPEG, "truck/index.json": "{}"},
     "a class with boxes": {"a/images/1.jpg": JPEG, "b/1.jpg": JPEG, "b/1.xml": "x"},
 }

@@ -244,7 +244,14 @@ def check_columns(
     options: TableOptions,
     check: ScanOptions,
     more: dict[str, str] | None = None,
+    label_option: str = "label_column",
 ) -> None:
+    """Refuses a table that lacks a column.
+
+    Args:
+        more: further columns that are needed, with the option that names each.
+        label_option: the one that names the column of labels.
+    """
     targets = check.targets
     needed = (more or {}) | {name: f"targets.{field}" for field, name in targets.named.items()}
 
@@ -252,7 +259,7 @@ def check_columns(
     # labels.
     is_labelled = not targets.named or (options.label_column != "label" and not targets.boxes)
     if is_labelled and check.with_labels:
-        needed[options.label_column] = "label_column"
+        needed[options.label_column] = label_option
     refuse_missing(file, table.column_names, needed)
 
     for name in filter(None, (targets.mask, targets.text)):
