@@ -22,11 +22,11 @@ from dali_pipes.backends.transfer import copy_to
 from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.upright import mask_to_stored
+from dali_pipes.data.turns import reverse, turn_array, turn_matrices
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.batch import Batch, Ragged
 from dali_pipes.loader.target_files import read_mask
-from dali_pipes.plan.coordinates import move_objects, to_stored, to_upright, turn_mask
+from dali_pipes.plan.coordinates import move_objects, to_stored
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -132,13 +132,16 @@ class TargetReader:
             return stored
 
         # the annotated pictures are upright: from the stored image on, turn by EXIF
-        turn = to_upright(
+        turn = turn_matrices(
             self._manifest.take_orientations(planned.ids),
             self._manifest.take_sizes(planned.ids, upright=True),
         )
         stored = turn[:, :2, :2] @ stored
         stored[:, :, 2] += turn[:, :2, 2]
         return stored
+
+    def _orientation(self, planned: PlannedBatch, at: int) -> int:
+        return int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
 
     def _make_mask(self, planned: PlannedBatch, at: int) -> Values:
         ignore_index = self._transform.ignore_index
@@ -148,9 +151,7 @@ class TargetReader:
 
         # all that follows moves a mask of the stored image
         if self._manifest.masks_upright:
-            values = mask_to_stored(
-                values, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
-            )
+            values = turn_array(values, reverse(self._orientation(planned, at)))
         return self._move_mask(values, planned, at, ignore_index)
 
     def _make_object_masks(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
@@ -178,9 +179,7 @@ class TargetReader:
         """
         view = planned.views[0]
         if self._transform.exif == "apply":
-            mask = turn_mask(
-                mask, int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
-            )
+            mask = turn_array(mask, self._orientation(planned, at))
 
         if outside > np.iinfo(mask.dtype).max:
             mask = mask.astype(np.int32)  # such as an ignore_index that is no uint8
