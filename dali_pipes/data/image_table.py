@@ -42,6 +42,7 @@ from dali_pipes.data.shards.parquet import has_groups
 from dali_pipes.data.table.digest import digest
 from dali_pipes.data.table.samples import OwnColumns, Samples, Shards, number_shards, take_objects
 from dali_pipes.data.table.schema import are_wide, own_columns, replace_column, split_usable
+from dali_pipes.data.turns import turn_sizes
 from dali_pipes.errors import ManifestError
 from dali_pipes.options import check_arguments
 
@@ -204,8 +205,7 @@ class ImageTable:
 
         if not upright:
             return sizes
-        turned = self.samples["orientation"].numbers(ids) >= 5  # these swap height and width
-        return np.where(turned[:, None], sizes[:, ::-1], sizes)
+        return turn_sizes(sizes, self.samples["orientation"].numbers(ids))
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The numbers in the table's own columns, each (N,) or (N, K) of int64, float32 or bool."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.reader import Extent, Reader
+from dali_pipes.data.turns import turn_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,7 @@ class LooseImages:
     def take_sizes(self, numbers: NDArray[np.int64], *, upright: bool = False) -> NDArray[np.int64]:
         """(N, 2) heights and widths in pixels, as stored or once they are turned by EXIF."""
         sizes = self.sizes[numbers]
-        turned = self.orientations[numbers] >= 5  # these swap height and width
-        return np.where(turned[:, None], sizes[:, ::-1], sizes) if upright else sizes
+        return turn_sizes(sizes, self.orientations[numbers]) if upright else sizes
 
     def take_orientations(self, numbers: NDArray[np.int64]) -> NDArray[np.int8]:
         """(N,) int8, the EXIF orientations, 1 to 8."""

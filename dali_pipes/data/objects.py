@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_choice, check_names
 from dali_pipes.data.mask_values import check_mask_values
-from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ConfigError, ManifestError, OptionError
 from dali_pipes.options import check_options, option
 
@@ -201,6 +200,13 @@ BOX_FORMATS = tuple(
     prefix + name for prefix in ("", "relative_") for name in ("xyxy", "xywh", "cxcywh")
 )
 BAD_OBJECTS = ("drop", "problem")
+ANNOTATED = (None, "stored", "upright")
+# the doubt of annotated images that are turned, where no option says how they were annotated
+TURNED = (
+    "annotated images are turned by their EXIF tag, and their annotations are taken for those of "
+    "the images as stored, though most programs show them upright; set annotated to 'upright' or "
+    "'stored', as they were annotated"
+)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dali_pipes.data.turns import move_points, reverse, turn_array, turn_matrices, turn_size
 from dali_pipes.errors import ConfigError
 
 _BLOCK = 2**12  # outlines whose points are checked together, to bound the memory
@@ -51,6 +52,31 @@ def _draw_polygons(polygons: list[list[float]], height: int, width: int) -> str 
             "masks of polygons need pycocotools; pip install 'dali_pipes[coco]'"
         ) from None
     return mask.merge(mask.frPyObjects(polygons, height, width))["counts"].decode()
+
+
+def outline_to_stored(outline: Any, height: int, width: int, orientation: int) -> Any:
+    """Moves an outline of the upright picture to the image as it is stored.
+
+    Args:
+        outline: one that `problem_of` finds nothing wrong with.
+        height, width: of the image as stored.
+    """
+    if orientation == 1:
+        return outline
+
+    back = reverse(orientation)
+    if not isinstance(outline, dict):
+        matrices = turn_matrices(np.array([back]), np.array([[height, width]]))
+        polygons = [np.array(numbers, np.float64).reshape(1, -1, 2) for numbers in outline]
+        return [move_points(polygon, matrices).ravel().tolist() for polygon in polygons]
+
+    # run lengths go down the columns, and begin with one outside the object, maybe of no pixel
+    mask = turn_array(rasterize(outline, *turn_size(height, width, orientation)), back)
+    flat = mask.T.ravel()
+    ends = np.concatenate(
+        [[0] if flat[0] else [], np.flatnonzero(np.diff(flat)) + 1, [flat.size]]
+    ).astype(np.int64)
+    return {"size": [height, width], "counts": np.diff(ends, prepend=0).tolist()}
 
 
 def problem_of(outline: Any, height: int, width: int) -> str | None:

@@ -24,16 +24,10 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.reader import Reader
-from dali_pipes.data.upright import mask_to_stored
+from dali_pipes.data.turns import reverse, turn_array, turn_matrices
 from dali_pipes.errors import ConfigError
 from dali_pipes.loader.batch import Batch, Ragged
-from dali_pipes.plan.coordinates import (
-    mask_indices,
-    move_objects,
-    to_stored,
-    to_upright,
-    turn_mask,
-)
+from dali_pipes.plan.coordinates import mask_indices, move_objects, to_stored
 from dali_pipes.plan.plan import Plan, PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.cpus import available_cpus
@@ -139,13 +133,16 @@ class TargetReader:
             return stored
 
         # the annotated pictures are upright: from the stored image on, turn by EXIF
-        turn = to_upright(
+        turn = turn_matrices(
             self._manifest.take_orientations(planned.ids),
             self._manifest.take_sizes(planned.ids, upright=True),
         )
         stored = turn[:, :2, :2] @ stored
         stored[:, :, 2] += turn[:, :2, 2]
         return stored
+
+    def _orientation(self, planned: PlannedBatch, at: int) -> int:
+        return int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
 
     def _make_mask(self, planned: PlannedBatch, at: int) -> Values:
         ignore_index = self._transform.ignore_index
@@ -155,7 +152,7 @@ class TargetReader:
 
         # all that follows moves a mask of the stored image
         if self._manifest.masks_upright:
-            values = mask_to_stored(values, self._orientation(planned, at))
+            values = turn_array(values, reverse(self._orientation(planned, at)))
         return self._move_mask(values, planned, at, ignore_index)
 
     def _make_object_masks(self, planned: PlannedBatch, at: int, kept: NDArray[np.bool_]) -> Values:
@@ -171,16 +168,13 @@ class TargetReader:
         ]
         return np.stack(masks).astype(bool) if masks else np.zeros((0, *planned.shape), bool)
 
-    def _orientation(self, planned: PlannedBatch, at: int) -> int:
-        return int(self._manifest.take_orientations(planned.ids[at : at + 1])[0])
-
     def _move_mask(self, mask: Values, planned: PlannedBatch, at: int, outside: int) -> Values:
         """Crops, resizes, flips and augments a mask of the stored image as the first view is;
         `outside` fills what is not in the image.
         """
         view = planned.views[0]
         if self._transform.exif == "apply":
-            mask = turn_mask(mask, self._orientation(planned, at))
+            mask = turn_array(mask, self._orientation(planned, at))
 
         if outside > np.iinfo(mask.dtype).max:
             mask = mask.astype(np.int32)  # such as an ignore_index that is no uint8

@@ -11,12 +11,12 @@ takes x to width - 1 - x; resize, shear, translation and rotation treat both ali
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.objects import Keypoints, Objects
+from dali_pipes.data.turns import turn_boxes, turn_keypoints, turn_matrices
 from dali_pipes.plan.geometry import Geometry, Int, Pair
 from dali_pipes.plan.steps.operations import CODE, MOVES, Augmentation, affine_matrices
 
@@ -27,9 +27,6 @@ Bool = NDArray[np.bool_]
 # pixel off; "pillow" as Pillow's NEAREST.
 MASK_INTERPOLATIONS = ("nearest-exact", "nearest", "pillow")
 _AFFINE_CODES = [CODE[op] for op in MOVES]
-# What EXIF's orientations do: rows become columns first, then left and right are swapped, and top
-# and bottom.
-TRANSPOSED, FLIPS, VERTICAL_FLIPS = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 
 
 def turn_upright(
@@ -45,21 +42,17 @@ def turn_upright(
         upright: (N, 2) heights and widths of the turned images, as in `Geometry.source`.
         keypoints: swapped as by a flip where the tag mirrors the image.
     """
-    tags = orientations[objects.images]
-    places, lengths = _Places(objects), upright[objects.images]
-    swapped, across, down = (np.isin(tags, which) for which in (TRANSPOSED, FLIPS, VERTICAL_FLIPS))
-
-    places.swap_axes(swapped)
-    places.mirror(0, across, lengths[:, 1])
-    places.mirror(1, down, lengths[:, 0])
-    # an odd number of these mirrors the image, an even number only rotates it
-    places.rename(swapped ^ across ^ down, keypoints)
-
-    return replace(
-        objects,
-        boxes=places.boxes.reshape(-1, 4).astype(np.float32),
-        keypoints=places.labeled_points(),
+    tags, sizes, points = (
+        orientations[objects.images],
+        upright[objects.images],
+        objects.keypoints,
     )
+    if points is not None:
+        flipped = keypoints.flipped if keypoints else list(range(points.shape[1]))
+        points = turn_keypoints(points, tags, sizes, flipped).astype(np.float32)
+        points = np.where(points[..., 2:] > 0, points, 0)
+    boxes = turn_boxes(objects.boxes, tags, sizes).astype(np.float32)
+    return replace(objects, boxes=boxes, keypoints=points)
 
 
 def move_objects(
@@ -164,7 +157,7 @@ def to_stored(
     """
     # the steps of `move_objects`, as one matrix for each image, which is then inverted
     start, scale = geometry.region_start, geometry.resize / geometry.region_size
-    forward = to_upright(orientations, geometry.source)
+    forward = turn_matrices(orientations, geometry.source)
 
     for row, axis in ((0, 1), (1, 0)):  # x has the second of (height, width)
         forward[:, row, 2] -= start[:, axis]
@@ -182,24 +175,6 @@ def to_stored(
     if augmentation.moves.shape[1]:
         back[(augmentation.moves != np.eye(2, 3)).any(axis=(1, 2, 3))] = np.nan
     return back
-
-
-def to_upright(orientations: NDArray[np.int8], upright: Int) -> Float:
-    """(N, 3, 3) float64 matrices from x and y of boxes in the stored images to the upright ones.
-
-    Args:
-        orientations: (N,) EXIF's, 1 to 8.
-        upright: (N, 2) heights and widths of the upright images.
-    """
-    matrices = np.zeros((len(orientations), 3, 3))
-    matrices[:] = np.eye(3)
-    matrices[np.isin(orientations, TRANSPOSED)] = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
-    # x has the second of (height, width)
-    for row, axis, mirroring in ((0, 1, FLIPS), (1, 0, VERTICAL_FLIPS)):
-        _mirror(
-            matrices, row, np.isin(orientations, mirroring), upright[:, axis].astype(np.float64)
-        )
-    return matrices
 
 
 def _mirror(forward: Float, row: int, where: Bool, length: Float) -> None:
@@ -266,14 +241,6 @@ def _pillow_sources(size: int, to: int) -> Float:
     return np.cumsum(np.concatenate([[step * 0.5], np.full(to - 1, step)]))
 
 
-def turn_mask(mask: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """(H, W) or (H, W, C) turned as EXIF's orientation, 1 to 8, says, as `turn_upright` turns the
-    objects.
-    """
-    mask = mask.swapaxes(0, 1) if orientation in TRANSPOSED else mask
-    return mask[:: -1 if orientation in VERTICAL_FLIPS else 1, :: -1 if orientation in FLIPS else 1]
-
-
 class _Places:
     """Boxes and keypoints of M objects, which are moved step by step.
 
@@ -326,12 +293,6 @@ class _Places:
         # the two corners change places too, so that the smaller stays the first
         self.boxes[where, :, axis] = length - self.boxes[where, ::-1, axis]
         self.points[where, :, axis] = length - 1 - self.points[where, :, axis]
-
-    def swap_axes(self, where: Bool) -> None:
-        self.boxes, self.points = (
-            np.where(where[:, None, None], points[..., ::-1], points)
-            for points in (self.boxes, self.points)
-        )
 
     def rename(self, mirrored: Bool, keypoints: Keypoints | None) -> None:
         """Swaps left and right keypoints of mirrored images."""

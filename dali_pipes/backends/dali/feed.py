@@ -20,7 +20,7 @@ from dali_pipes.backends.dali.graph import PlanInputs, TurnInputs, ViewInputs, W
 from dali_pipes.backends.dali.routes import CPU, Routes
 from dali_pipes.backends.read_ahead import ReadAhead
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
+from dali_pipes.data.turns import FLIPS, TRANSPOSED, VERTICAL_FLIPS
 from dali_pipes.plan.plan import PlannedBatch, PlannedView
 from dali_pipes.plan.steps.functions import Augment
 from dali_pipes.plan.steps.warps import WholePerspective

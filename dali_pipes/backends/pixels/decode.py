@@ -16,8 +16,8 @@ from dali_pipes.backends.pixels.finish import DecodedTensor, Pixels, as_one
 from dali_pipes.backends.pixels.gray import as_array, as_tensor, in_channels
 from dali_pipes.backends.pixels.plain_resize import resize_plain
 from dali_pipes.data.image_files.jpeg import decoder_of
-from dali_pipes.data.image_files.stored import open_stored, upright
-from dali_pipes.plan.coordinates import FLIPS, TRANSPOSED, VERTICAL_FLIPS
+from dali_pipes.data.image_files.stored import open_stored
+from dali_pipes.data.turns import FLIPS, TRANSPOSED, VERTICAL_FLIPS, turn_picture
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.steps.lists import WholeSteps
 from dali_pipes.plan.steps.whole import DrawnStep
@@ -48,7 +48,7 @@ def decode(
     """
     # the first bytes of every JPEG
     if decoder == "pil" or encoded[:3].tobytes() != b"\xff\xd8\xff":
-        image = upright(open_stored(BytesIO(encoded.data)), orientation)
+        image = turn_picture(open_stored(BytesIO(encoded.data)), orientation)
         check_size(name, size, image.height, image.width)
         return _PillowImage(image, channels)
 

@@ -20,8 +20,7 @@ from dali_pipes.backends.pixels.plain_resize import resize_plain_values
 from dali_pipes.backends.pixels.whole import WARPS
 from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.image_files.wide import decode_wide
-from dali_pipes.data.upright import upright_size
-from dali_pipes.plan.coordinates import turn_mask
+from dali_pipes.data.turns import turn_array, turn_size
 from dali_pipes.plan.geometry import Pair
 from dali_pipes.plan.steps.lists import WholeSteps
 from dali_pipes.plan.steps.whole import DrawnStep
@@ -41,9 +40,9 @@ def decode_wide_pixels(
     """The pixels of a wide image; arguments and errors as of `decode`."""
     # before decoding, since a file that was replaced may be larger than any scan allows
     with open_stored(BytesIO(encoded.data)) as image:
-        check_size(name, size, *upright_size(image.height, image.width, orientation))
+        check_size(name, size, *turn_size(image.height, image.width, orientation))
 
-    stored = turn_mask(decode_wide(BytesIO(encoded.data)), orientation)
+    stored = turn_array(decode_wide(BytesIO(encoded.data)), orientation)
     return _WidePixels(_in_channels(stored, channels), channels)
 
 

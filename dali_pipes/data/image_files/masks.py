@@ -9,7 +9,7 @@ from dali_pipes.data.image_files.headers import (
     ScanOptions,
 )
 from dali_pipes.data.image_files.stored import open_any
-from dali_pipes.data.upright import upright_size
+from dali_pipes.data.turns import turn_size
 
 # Pillow's names of pixels in a PNG that it reads as they are; it stretches gray of 2 and 4 bits
 _EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}
@@ -18,8 +18,7 @@ _EXACT = {"1", "L", "P", "P;1", "P;2", "P;4", "I;16B"}
 def mask_size(header: Header, check: ScanOptions) -> tuple[int, int]:
     """Returns height and width that the mask of an image must have."""
     turned = header.orientation if check.targets.annotated == "upright" else 1
-    height, width = upright_size(header.height, header.width, turned)
-    return height, width
+    return turn_size(header.height, header.width, turned)
 
 
 def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | None:

@@ -29,15 +29,6 @@ EXIF_ORIENTATION = 0x0112
 _EXIF = b"Exif\0\0"  # before EXIF data in a JPEG
 _INTEGERS = {3: "H", 4: "I"}  # TIFF's types SHORT and LONG, as struct's formats
 _WIDTH, _LENGTH = 256, 257  # tags of a TIFF
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class StoredTiff(TiffImagePlugin.TiffImageFile):
@@ -151,11 +142,6 @@ def open_any(file: BinaryIO) -> Image.Image:
     except UnidentifiedImageError:
         file.seek(0)
         return Image.open(file)
-
-
-def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Returns a stored image turned as EXIF's orientation, 1 to 8, says."""
-    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
 def orientation_of(image: Image.Image) -> int:

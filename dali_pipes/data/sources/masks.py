@@ -23,7 +23,7 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import no_labels
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.mask_values import check_mask_values
-from dali_pipes.data.objects import MASK, TYPES, Targets
+from dali_pipes.data.objects import ANNOTATED, MASK, TYPES, Targets
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.layouts import local_path
 from dali_pipes.data.sources.names import (
@@ -42,7 +42,6 @@ from dali_pipes.data.sources.rows.files import (
     unused_rows,
 )
 from dali_pipes.data.sources.targets import add_targets
-from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ManifestError
 
 # Names in Cityscapes. The suffix of masks that counts is the first one here that any mask has.

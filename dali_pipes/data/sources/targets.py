@@ -11,10 +11,9 @@ from dali_pipes.data.doubts import add_doubt
 from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import IGNORED, SAMPLED_MASKS, MaskValues, check_masks
-from dali_pipes.data.objects import TARGET
+from dali_pipes.data.objects import TARGET, TURNED
 from dali_pipes.data.omissions import is_of_object
 from dali_pipes.data.sources.rows.objects import refuse_without_objects
-from dali_pipes.data.upright import TURNED
 from dali_pipes.errors import ManifestError
 
 _LEVELS = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"

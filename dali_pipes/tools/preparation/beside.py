@@ -18,8 +18,8 @@ from dali_pipes.data.image_files.stored import open_stored
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.shards.tar import MASK_EXTENSION
+from dali_pipes.data.turns import turn_array
 from dali_pipes.errors import ConfigError, PreparationError
-from dali_pipes.plan.coordinates import turn_mask
 
 # not .png, by which a mask would be a second image
 TEXT, MASK, COLUMNS = "txt", MASK_EXTENSION.removeprefix("."), "json"
@@ -160,7 +160,7 @@ def _resize_mask(data: bytes, orientation: int, to: tuple[int, int]) -> bytes:
     """Turns a mask and resizes it to (H, W) by nearest neighbor, so that no new value appears."""
     with open_stored(io.BytesIO(data)) as mask:
         values, palette = np.asarray(mask), mask.palette
-    values = turn_mask(values.astype(np.uint8) if values.dtype == bool else values, orientation)
+    values = turn_array(values.astype(np.uint8) if values.dtype == bool else values, orientation)
 
     rows, columns = map(_nearest, values.shape, to)
     made = Image.fromarray(np.ascontiguousarray(values[rows[:, None], columns]))

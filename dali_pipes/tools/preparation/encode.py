@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
-from dali_pipes.data.image_files.stored import EXIF_ORIENTATION, open_stored, upright
+from dali_pipes.data.image_files.stored import EXIF_ORIENTATION, open_stored
 from dali_pipes.data.manifest import Manifest
+from dali_pipes.data.turns import turn_picture
 from dali_pipes.errors import PreparationError
 from dali_pipes.tools.preparation.beside import encode_mask
 
@@ -202,7 +203,7 @@ def _encode(
         # Pillow's filter is antialiased, as torchvision's Resize is
         pixels = pixels.resize(size, Image.Resampling.BILINEAR)
     if turned:
-        pixels = upright(pixels, orientation)
+        pixels = turn_picture(pixels, orientation)
 
     return EncodedImage(
         _jpeg(pixels, encoding.quality, b"" if turned else orientation_tag(orientation)),

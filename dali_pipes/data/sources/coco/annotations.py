@@ -30,10 +30,10 @@ from dali_pipes.data.doubts import doubt
 from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import Omission
-from dali_pipes.data.outlines import are_polygons, problem_of
+from dali_pipes.data.outlines import are_polygons, outline_to_stored, problem_of
 from dali_pipes.data.sources.rows.files import normalize_path
 from dali_pipes.data.sources.rows.objects import SourceObjects
-from dali_pipes.data.upright import outline_to_stored, upright_size
+from dali_pipes.data.turns import turn_size
 from dali_pipes.errors import ManifestError
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -356,16 +356,23 @@ def read_outlines(
 
 def _read_outline(outline: Any, header: Header, upright: bool) -> tuple[Any, str | None]:
     turn = header.orientation if upright else 1
-    size = upright_size(header.height, header.width, turn)
+    size = turn_size(header.height, header.width, turn)
     if header.problem:
         return outline, None
     if not (why := problem_of(outline, *size)):
-        return outline_to_stored(outline, *size, turn), None
+        return outline_to_stored(outline, header.height, header.width, turn), None
 
     # Looking at each number takes time, so only outlines that would be left out are repaired.
     outline = _repair_outline(outline, size)
     why = problem_of(outline, *size) if outline else why
-    return ([], why) if why else (outline_to_stored(outline, *size, turn), None)
+    return (
+        ([], why)
+        if why
+        else (
+            outline_to_stored(outline, header.height, header.width, turn),
+            None,
+        )
+    )
 
 
 def _repair_outline(outline: Any, image: tuple[int, int]) -> Any:

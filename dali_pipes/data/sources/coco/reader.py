@@ -27,9 +27,11 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import distinct_labels, no_labels
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import (
+    ANNOTATED,
     BAD_OBJECTS,
     BOX_LABELS,
     TARGET,
+    TURNED,
     Keypoints,
     Targets,
     check_flip_pairs,
@@ -55,7 +57,7 @@ from dali_pipes.data.sources.rows.files import (
     unused_rows,
 )
 from dali_pipes.data.sources.rows.objects import check_objects, refuse_without_objects
-from dali_pipes.data.upright import ANNOTATED, TURNED, upright_size
+from dali_pipes.data.turns import turn_size
 from dali_pipes.errors import ConfigError, ManifestError
 
 _TRIED = 100  # absolute names, of which the first files may be missing
@@ -310,7 +312,7 @@ def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Head
     )
 
     # Boxes of an upright picture need the sizes of the upright picture.
-    turned = upright_size(*size, header.orientation)
+    turned = turn_size(*size, header.orientation)
     size, other = (turned, size) if upright else (size, turned)
     said = tuple(
         side if in_file is None else in_file for in_file, side in zip(stated, size, strict=True)
@@ -344,7 +346,7 @@ def _list_turned(read: CocoContent, headers: list[Header]) -> list[str]:
     for image, annotations, header in zip(read.images, read.objects, headers, strict=True):
         if header.orientation != 1 and annotations and not header.problem:
             sized = image.get("height") is not None and image.get("width") is not None
-            if not sized or upright_size(header.height, header.width, header.orientation) == (
+            if not sized or turn_size(header.height, header.width, header.orientation) == (
                 header.height,
                 header.width,
             ):

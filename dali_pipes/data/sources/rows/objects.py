@@ -25,7 +25,7 @@ from dali_pipes.data.arrow_types import is_list, is_text, is_unicode
 from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.labels.classes import MAX_CLASSES, distinct_labels, number_names
 from dali_pipes.data.objects import TARGET, TYPES, Targets
-from dali_pipes.data.upright import boxes_to_stored, keypoints_to_stored, upright_size
+from dali_pipes.data.turns import reverse, turn_boxes, turn_keypoints, turn_sizes
 from dali_pipes.errors import ManifestError
 
 
@@ -440,14 +440,15 @@ def check_objects(
     turns = (
         np.array([header.orientation for header in headers], np.int64)
         if objects.annotated == "upright"
-        else np.ones(len(headers))
+        else np.ones(len(headers), np.int64)
     )
-    sizes = upright_size(height, width, turns)  # the sizes that the boxes refer to
-    up_height, up_width, turn = sizes[0][image], sizes[1][image], turns[image]
+    stored = np.stack([height, width], axis=1)
+    sizes = turn_sizes(stored, turns)  # the sizes that the boxes refer to
+    (up_height, up_width), turn = sizes[image].T, reverse(turns[image])
     with np.errstate(all="ignore"):  # numbers that are not finite are refused below
         corners = as_corners(objects.boxes, format, up_height, up_width)
         # in float32, as they are stored: a box may become empty or infinite by it
-        boxes = boxes_to_stored(corners, up_height, up_width, turn).astype(np.float32)
+        boxes = turn_boxes(corners, turn, stored[image]).astype(np.float32)
 
     # Keypoints likewise: x and y are scaled, and the visibility is left as it is.
     if objects.keypoints is not None and format.startswith("relative_"):
@@ -456,12 +457,10 @@ def check_objects(
             objects, keypoints=objects.keypoints * np.tile(scale, objects.keypoints.shape[1] // 3)
         )
     if objects.keypoints is not None and objects.annotated == "upright":
-        objects = replace(
-            objects,
-            keypoints=keypoints_to_stored(
-                objects.keypoints, up_height, up_width, turn, objects.flipped
-            ),
-        )
+        points = objects.keypoints.reshape(len(image), -1, 3)
+        with np.errstate(all="ignore"):
+            points = turn_keypoints(points, turn, stored[image], objects.flipped)
+        objects = replace(objects, keypoints=points.reshape(objects.keypoints.shape))
 
     # What is wrong with whole objects, and with parts of objects.
     fractions = are_like_fractions(corners) & (not format.startswith("relative_"))
