@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels.classes import number_names
+from dali_pipes.data.labels.reader import number_names
 from dali_pipes.data.object_doubts import find_object_doubts
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.sets.same_images import (

@@ -30,7 +30,7 @@ from dali_pipes.data import omissions
 from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.wide import is_wide_format
-from dali_pipes.data.labels.classes import task_of
+from dali_pipes.data.labels.reader import task_of
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission, is_of_annotation
 from dali_pipes.data.own_columns import COLUMN, is_numeric

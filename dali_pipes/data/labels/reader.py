@@ -1,11 +1,23 @@
 """Reads the labels of a table: one class for each image, several, or numbers to predict.
 
-    column ─▶ rows without a label are found ─▶ classes.py: class names and numbers
-                                             └▶ numbers to predict, as float32
+    a cell of the column              is                                 or, if `task` says so
+    text                              a class name
+    whole number                      a class number                     a number to predict
+    list of these, "[0, 1]", or       any number of classes              numbers to predict
+      text that a separator splits
+    list of zeros and ones            the classes where the ones are     numbers to predict
+    fraction, list of fractions       numbers to predict, as float32     class numbers
+    empty, NaN, class number -1       no label: a problem of its row
 
-Errors name the first row that is wrong.
+`read_labels` finds the rows without a label, and reads the others (texts.py: what text means);
+`number_classes` numbers the names, and refuses those that look the same. Errors name the first row
+that is wrong.
+
+A manifest has labels as Arrow's int32 for one class, lists of int32 for any number of classes, and
+float32 or lists of a fixed length of float32 for numbers to predict (`task_of`).
 """
 
+import unicodedata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,18 +27,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_list, is_text
-from dali_pipes.data.labels.classes import (
-    MAX_CLASSES,
+from dali_pipes.data.labels.texts import (
+    NO_NAMES,
     LabelCells,
-    number_classes,
-    number_names,
-    simplify,
+    find_places,
+    read_text,
+    read_text_lists,
 )
-from dali_pipes.data.labels.texts import NO_NAMES, find_places, read_text, read_text_lists
 from dali_pipes.data.omissions import HOLE_IN_LABELS, NO_LABEL, Omission
 from dali_pipes.data.spelling import argument
 from dali_pipes.data.table_options import PLAIN, TableOptions
 from dali_pipes.errors import ManifestError
+
+# each number up to the highest label becomes a class; a label beyond this is taken for a mistake
+MAX_CLASSES = 1_000_000
 
 
 class Labels(NamedTuple):
@@ -325,3 +339,115 @@ def _to_predict(cells: LabelCells) -> pa.Array:
         bad, "a label is not finite, {value}", "every image needs a number to predict, as a float32"
     )
     return values
+
+
+def task_of(label: pa.DataType) -> str:
+    """The task of labels of this type: "classification", "multilabel" or "regression"."""
+    if pa.types.is_list(label):
+        return "multilabel"
+    return "classification" if pa.types.is_integer(label) else "regression"
+
+
+def distinct_labels(
+    counts: NDArray[np.int64], numbers: NDArray[np.int64], classes: int
+) -> pa.Array:
+    """Labels of several classes each: the distinct ones among an image's numbers, ascending.
+
+    Args:
+        counts: (N,) how many numbers each image has.
+        numbers: (M,) class numbers, those of each image one after the other.
+        classes: how many classes there are.
+    """
+    # one number for image and class, so that one sort does for all
+    pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * max(classes, 1) + numbers)
+    image, number = np.divmod(pairs, max(classes, 1))
+    ends = np.append(0, np.bincount(image, minlength=len(counts)).cumsum())
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(number, pa.int32()))
+
+
+def no_labels(images: int) -> pa.Array:
+    """An empty list for each image."""
+    return pa.array([[]] * images, pa.list_(pa.int32()))
+
+
+def simplify(values: pa.Array) -> pa.Array:
+    """Converts dictionaries and decimals to plain types, and strips blanks from text."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return simplify(values.dictionary_decode())
+    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+        return values.cast(pa.float64())
+    if is_text(kind) or pa.types.is_string_view(kind):
+        return pc.utf8_trim_whitespace(values.cast(pa.large_string()))
+    return values
+
+
+def number_names(count: int) -> list[str]:
+    """The names of classes that have none: their numbers."""
+    return [str(number) for number in range(count)]
+
+
+def number_classes(cells: LabelCells) -> tuple[list[str], pa.Array]:
+    """Numbers the classes of labels: class names, and int32 class numbers.
+
+    Names are sorted; integers are class numbers themselves.
+    """
+    file, labels = cells.file, cells.values
+    if not len(labels):
+        raise ManifestError(f"{file}: no row has a label; fill the column of labels")
+
+    if pa.types.is_integer(labels.type):
+        low, high = pc.min_max(labels).as_py().values()
+        # by NumPy, which compares unsigned numbers of 64 bits too
+        numbers = labels.to_numpy()
+        instead = "number the classes from 0, without large gaps"
+        cells.refuse(
+            (numbers < 0) | (numbers >= MAX_CLASSES),
+            f"labels run from {low} to {high}, as {{value}}",
+            instead,
+        )
+        return number_names(high + 1), labels.cast(pa.int32())
+
+    try:
+        names = labels.cast(pa.string())
+    except pa.ArrowException:
+        why = f"labels of type {labels.type} make no sense"
+        raise ManifestError(f"{file}: {why}; give class numbers, names, or fractions") from None
+
+    # a name may be there in two forms
+    names = pc.utf8_normalize(names, form="NFC")
+    # sorted as ImageFolder sorts folders, so that a table and folders number alike
+    classes = sorted(pc.unique(names).to_pylist())
+    _refuse_lookalikes(cells._replace(values=names), classes)
+    return classes, pc.index_in(names, value_set=pa.array(classes, pa.string()))
+
+
+def _refuse_lookalikes(cells: LabelCells, classes: list[str]) -> None:
+    """Raises ManifestError if two names look the same, such as é and e with a combining accent."""
+    if all(map(str.isascii, classes)):
+        return
+
+    seen: dict[str, str] = {}
+    for name in classes:
+        first = seen.setdefault(_appearance(name), name)
+        if first != name:
+            row, other = (
+                cells.rows[pc.index(cells.values, class_name).as_py()] + 1
+                for class_name in (first, name)
+            )
+            raise ManifestError(
+                f"{cells.file}: the classes {first!a} (row {row}) and {name!a} (row "
+                f"{other}) look the "
+                "same; write one of them in all rows"
+            )
+
+
+def _appearance(name: str) -> str:
+    """A name as one sees it: composed characters, all blanks alike, and nothing of no width."""
+    composed = unicodedata.normalize("NFC", name)
+    shown = (
+        " " if character.isspace() else character
+        for character in composed
+        if unicodedata.category(character) != "Cf"
+    )
+    return "".join(shown)

@@ -1,7 +1,8 @@
 """What the texts of labels mean: class numbers, numbers to predict, or names (`read_text`), or
 lists (`read_text_lists`). `find_places` reads vectors of zeros and ones as the places of the ones.
 
-A text is a cell, or one of the parts into which a separator splits the cells.
+A text is a cell, or one of the parts into which a separator splits the cells. `LabelCells` are the
+labels as a table has them, with the row of each for errors.
 """
 
 import ast
@@ -10,7 +11,7 @@ import json
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +19,32 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text
-from dali_pipes.data.labels.classes import LabelCells
 from dali_pipes.data.spelling import argument
+from dali_pipes.errors import ManifestError, Spelling
 
 _OPENS, _CLOSES = "[({", "])}"
 _PART = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|,|[^\s,'"]+""")
 _LONGEST = 100_000  # characters of a text that is tried as a list
+
+
+class LabelCells(NamedTuple):
+    """Labels of a table, none of them missing, with the row of each, from 0."""
+
+    file: Path | str
+    values: pa.Array
+    rows: NDArray[np.int64]
+
+    def refuse(self, bad: NDArray[np.bool_], why: str, *instead: str | Spelling) -> None:
+        """Raises ManifestError for the first bad cell, if there is one.
+
+        Args:
+            why: the message; {value} in it is replaced by the cell.
+            instead: what to do about it.
+        """
+        if bad.any():
+            first = int(bad.argmax())
+            what = why.format(value=self.values[first].as_py())
+            raise ManifestError(f"{self.file}: {what} (row {self.rows[first] + 1}); ", *instead)
 
 
 def read_text_lists(cells: LabelCells, task: str | None, separator: str | None) -> pa.Array:
@@ -266,7 +287,7 @@ def _nullify(cells: pa.Array, distinct: pa.Array, spellings: Collection[str]) ->
     return pc.replace_with_mask(cells, pc.is_in(cells, empty), pa.scalar(None, cells.type))
 
 
-def _refuse_odd_ones(cells: "LabelCells", known: pa.Array) -> None:
+def _refuse_odd_ones(cells: LabelCells, known: pa.Array) -> None:
     """Raises ManifestError for "?" among numbers, for text among fractions, and for a name or two
     among many numbers.
     """

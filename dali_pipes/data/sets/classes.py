@@ -15,7 +15,7 @@ from dali_pipes.checks import check_names
 from dali_pipes.data.composed import composed
 from dali_pipes.data.doubts import is_of_names
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels.classes import number_names
+from dali_pipes.data.labels.reader import number_names
 from dali_pipes.data.table.changes import renumber_classes
 from dali_pipes.errors import ManifestError
 from dali_pipes.options import propose_name

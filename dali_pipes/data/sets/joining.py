@@ -27,7 +27,7 @@ from dali_pipes.data.doubts import (
 )
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels.classes import number_names
+from dali_pipes.data.labels.reader import number_names
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import Omission, merge

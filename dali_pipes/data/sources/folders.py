@@ -25,7 +25,7 @@ from dali_pipes.data.image_files.headers import (
     describe_os_error,
     is_image,
 )
-from dali_pipes.data.labels.classes import no_labels
+from dali_pipes.data.labels.reader import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.hugging_face import embedded_files
 from dali_pipes.data.sources.layouts import no_classes_error

@@ -20,7 +20,7 @@ from dali_pipes.data.image_files.headers import (
     describe_os_error,
 )
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels.classes import no_labels
+from dali_pipes.data.labels.reader import no_labels
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.mask_values import check_mask_values
 from dali_pipes.data.objects import ANNOTATED, MASK, TYPES, Targets

@@ -15,7 +15,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from dali_pipes.data.omissions import Omission, count_by_kind, count_other_files
 from dali_pipes.data.shards.addresses import is_remote, is_web
 from dali_pipes.data.shards.listing import Listing, is_there, list_objects, look_up
 from dali_pipes.errors import ManifestError
+from dali_pipes.options import propose_name
 
 _MACOS = ("__macosx", "icon\r")  # its other files begin with a dot
 _WINDOWS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "system volume information")
@@ -349,13 +349,11 @@ def choose_classes(
     # A class may have no image, so a name without a folder is allowed, unless it looks misspelt or
     # no name has a folder.
     for name in missing[:_COMPARED]:
-        near = get_close_matches(name, extra_folders, 1)
-        if near or len(missing) == len(user_classes):
-            meant = (
-                f"did you mean {near[0]}?" if near else f"there are {', '.join(folder_names[:5])}"
-            )
+        meant = propose_name(name, extra_folders)
+        if meant or len(missing) == len(user_classes):
+            meant = meant or f"; there are {', '.join(folder_names[:5])}"
             raise ManifestError(
-                f"{place}: classes names {name!r}, and there is no such folder; {meant}"
+                f"{place}: classes names {name!r}, and there is no such folder{meant}"
             )
     return list(user_classes)
 

@@ -29,7 +29,7 @@ from dali_pipes.data.image_files.headers import (
     fetch_error,
 )
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
-from dali_pipes.data.labels.classes import MAX_CLASSES, no_labels, number_names
+from dali_pipes.data.labels.reader import MAX_CLASSES, no_labels, number_names
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
 from dali_pipes.data.omissions import NO_LABEL
 from dali_pipes.data.range_file import RangeFile

@@ -22,7 +22,7 @@ from dali_pipes.data.image_files.headers import (
     fetch_error,
     is_image,
 )
-from dali_pipes.data.labels.classes import no_labels
+from dali_pipes.data.labels.reader import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import FileVersion, find_objects
 from dali_pipes.data.shards.remote import read_object

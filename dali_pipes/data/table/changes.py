@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.data.labels.classes import distinct_labels
+from dali_pipes.data.labels.reader import distinct_labels
 from dali_pipes.data.objects import BOX_LABELS, MASK, TARGET
 from dali_pipes.data.own_columns import COLUMN, to_float32
 from dali_pipes.data.table.schema import further_columns, replace_column

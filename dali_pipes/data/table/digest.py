@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dali_pipes.data.labels.classes import task_of
+from dali_pipes.data.labels.reader import task_of
 from dali_pipes.data.objects import TARGET
 from dali_pipes.data.own_columns import is_numeric
 from dali_pipes.data.table.samples import Samples

@@ -200,6 +200,7 @@ def test_folders_that_classes_does_not_name_are_left_out_by_name(tmp_path):
     ("classes", "message"),
     [
         (["cat", "dgo"], "classes names 'dgo', and there is no such folder; did you mean dog?"),
+        (["cat", "DOG"], "classes names 'DOG', and there is no such folder; did you mean dog?"),
         (["x", "y"], "classes names 'x', and there is no such folder; there are cat, dog"),
         (["cat", "cat"], "classes names 'cat' twice"),
         ("cat", "it takes a list of class names"),

@@ -24,7 +24,7 @@ from dali_pipes.data.doubts import doubt
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels.classes import distinct_labels, no_labels
+from dali_pipes.data.labels.reader import distinct_labels, no_labels
 from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import (
     ANNOTATED,

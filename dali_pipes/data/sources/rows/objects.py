@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_list, is_text, is_unicode
 from dali_pipes.data.image_files.headers import Header
-from dali_pipes.data.labels.classes import MAX_CLASSES, distinct_labels, number_names
+from dali_pipes.data.labels.reader import MAX_CLASSES, distinct_labels, number_names
 from dali_pipes.data.objects import TARGET, TYPES, Targets
 from dali_pipes.data.turns import reverse, turn_boxes, turn_keypoints, turn_sizes
 from dali_pipes.errors import ManifestError

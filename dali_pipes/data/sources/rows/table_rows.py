@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from dali_pipes.data.arrow_types import fields_of, is_list, is_text
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.image_files.headers import Header, ScanOptions
-from dali_pipes.data.labels.classes import no_labels
-from dali_pipes.data.labels.reader import Labels, read_labels
+from dali_pipes.data.labels.reader import Labels, no_labels, read_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import is_kept_type, read_columns
