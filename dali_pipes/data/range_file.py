@@ -4,6 +4,18 @@ import io
 import os
 from collections.abc import Callable
 
+_READ_AT_ONCE = 8192  # bytes; enough for the headers of most images
+
+
+def open_part(number: int, offset: int, length: int) -> io.BufferedReader:
+    """A part of an open file.
+
+    Args:
+        number: the file descriptor.
+    """
+    part = RangeFile(lambda view, at: os.preadv(number, [view], offset + at), length)
+    return io.BufferedReader(part, _READ_AT_ONCE)
+
 
 class RangeFile(io.RawIOBase):
     """A read-only file of one range of bytes; what is outside the range cannot be read.
@@ -15,15 +27,6 @@ class RangeFile(io.RawIOBase):
 
     def __init__(self, read: Callable[[memoryview, int], int], length: int):
         self._read, self._length, self._at = read, length, 0
-
-    @classmethod
-    def of(cls, number: int, offset: int, length: int) -> "RangeFile":
-        """A part of an open file.
-
-        Args:
-            number: the file descriptor.
-        """
-        return cls(lambda view, at: os.preadv(number, [view], offset + at), length)
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         view = memoryview(buffer)[: max(0, self._length - self._at)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.range_file import open_part
 from dali_pipes.data.reader import Extent, Reader
 
 
@@ -136,7 +136,7 @@ def test_a_part_is_a_file_of_its_own(tmp_path_factory, moves):
     number = os.open(folder / "whole", os.O_RDONLY)
     try:
         with (
-            BufferedReader(RangeFile.of(number, 40, 25), 16) as one,
+            BufferedReader(open_part(number, 40, 25).detach(), 16) as one,
             open(folder / "part", "rb") as two,
         ):
             for whence, to, count in moves:

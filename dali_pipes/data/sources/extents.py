@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from io import BufferedReader
 
 import pyarrow as pa
 
@@ -13,11 +12,9 @@ from dali_pipes.data.image_files.headers import (
     examine,
     read_header,
 )
-from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.range_file import open_part
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.listing import CHANGED
-
-_READ_AT_ONCE = 8192  # bytes; enough for most headers
 
 
 def place_columns(extents: Sequence[Extent]) -> dict[str, pa.Array]:
@@ -27,18 +24,6 @@ def place_columns(extents: Sequence[Extent]) -> dict[str, pa.Array]:
         "offset": pa.array([each.offset for each in extents], pa.int64()),
         "file_bytes": pa.array([each.stamp[0] for each in extents], pa.int64()),
     }
-
-
-def examine_part(
-    number: int, offset: int, length: int, mtime_ns: int, check: ScanOptions
-) -> Header:
-    """The header of an image that is a part of an open file.
-
-    Args:
-        number: the file descriptor.
-    """
-    part = BufferedReader(RangeFile.of(number, offset, length), _READ_AT_ONCE)
-    return examine(part, length, mtime_ns, check)
 
 
 def read_part(check: ScanOptions, extent: Extent) -> Header:
@@ -51,6 +36,7 @@ def read_part(check: ScanOptions, extent: Extent) -> Header:
             stat = os.fstat(file.fileno())
             if (stat.st_size, stat.st_mtime_ns) != extent.stamp:
                 return Header(length, mtime_ns, problem=CHANGED)
-            return examine_part(file.fileno(), extent.offset, length, mtime_ns, check)
+            part = open_part(file.fileno(), extent.offset, length)
+            return examine(part, length, mtime_ns, check)
     except OSError as error:
         return Header(length, mtime_ns, problem=describe_os_error(error))

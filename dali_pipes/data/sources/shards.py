@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,14 @@ from dali_pipes.data.image_files.headers import (
     Header,
     ScanOptions,
     describe_os_error,
+    examine,
     fetch_error,
 )
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
 from dali_pipes.data.labels.reader import MAX_CLASSES, no_labels, number_names
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
 from dali_pipes.data.omissions import NO_LABEL
-from dali_pipes.data.range_file import RangeFile
+from dali_pipes.data.range_file import open_part
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.shards import tar, tfrecord
 from dali_pipes.data.shards.addresses import is_remote, is_web
@@ -40,7 +40,6 @@ from dali_pipes.data.shards.copies import holding_copy, is_gone
 from dali_pipes.data.shards.listing import FileVersion, Listing, is_object, list_objects, version_of
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.shards.store_requests import RefusedError
-from dali_pipes.data.sources.extents import examine_part
 from dali_pipes.data.sources.names import (
     Pattern,
     is_housekeeping,
@@ -289,8 +288,7 @@ def _with_mask(number: int, member: ShardMember, header: Header, check: ScanOpti
     """The header of an image, with what is wrong with its mask in the same open shard."""
     if header.problem:
         return header
-    offset, length = _mask_place(member)
-    mask = BufferedReader(RangeFile.of(number, offset, length))
+    mask = open_part(number, *_mask_place(member))
     why = mask_problem(mask, *mask_size(header, check), check.verify)
     return header._replace(problem=why and f"its mask: {why}")
 
@@ -429,4 +427,5 @@ def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions)
         problem = f"label {member.label}; number the classes from 0, without large gaps"
     if problem:
         return Header(member.length, mtime_ns, problem=problem)
-    return examine_part(number, member.offset, member.length, mtime_ns, check)
+    part = open_part(number, member.offset, member.length)
+    return examine(part, member.length, mtime_ns, check)

@@ -2,7 +2,6 @@
 nothing could be learned, doubt those of turned images, and note what the targets mean.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,8 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
     """
     targets = check.targets
     _refuse_without_objects(images, source)
-    images = doubt_turned_images(images, targets.annotated)
+    if targets.annotated is None:
+        images = _doubt_turned_images(images)
 
     is_upright = targets.annotated == "upright"
     images = images.with_facts(
@@ -43,8 +43,7 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
         names_flip_pairs=targets.flip_pairs is not None,
     )
     if targets.mask:
-        replacements = targets.mask_values or {}
-        images = add_mask_values(images, source, replacements, check.classes, check.verify)
+        images = _add_mask_values(images, source, check)
         images = images.with_facts(masks_upright=is_upright)
     return images
 
@@ -62,13 +61,13 @@ def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
         refuse_without_objects(source, lost)
 
 
-def doubt_turned_images(images: ImageTable, annotated: str | None) -> ImageTable:
-    """Doubts turned images with objects or a mask, if no option says how they were annotated.
+def _doubt_turned_images(images: ImageTable) -> ImageTable:
+    """Doubts turned images with objects or a mask, where no option says how they were annotated.
 
     A mask whose size fits only one way says so itself.
     """
     boxes = images.samples[TARGET + "boxes"] if images.has_target("boxes") else None
-    if annotated is not None or (boxes is None and not images.has_target("mask")):
+    if boxes is None and not images.has_target("mask"):
         return images
 
     turned: list[int] = []
@@ -89,29 +88,19 @@ def doubt_turned_images(images: ImageTable, annotated: str | None) -> ImageTable
     )
 
 
-def add_mask_values(
-    images: ImageTable,
-    source: str | Path,
-    replacements: dict[int, int],
-    classes: Sequence[str] | None,
-    verify: str,
-) -> ImageTable:
-    """Adds the meaning of masks' values; images whose masks have other values become problems.
-
-    Args:
-        classes: the class names; they are those of the masks if the images have no labels.
-    """
+def _add_mask_values(images: ImageTable, source: str | Path, check: ScanOptions) -> ImageTable:
+    """Adds the meaning of masks' values; images whose masks have other values become problems."""
+    names = list(check.classes or ())
     # classes may be those of labels or objects, and then values of masks have no names
-    of_masks = bool(classes) and not images.has_target("boxes") and not images.labels.size
-    values = MaskValues(replacements, of_masks)
+    of_masks = bool(names) and not images.has_target("boxes") and not images.labels.size
+    values = MaskValues(check.targets.mask_values or {}, of_masks)
     images = images.with_facts(mask_values=values)
     if not len(images):
         return images
 
     # read all masks, or a few that are spread evenly; in a store each mask is a request
-    every = verify == "full" and not images.is_fetched
+    every = check.verify == "full" and not images.is_fetched
     ids = np.arange(0, len(images), 1 if every else -(-len(images) // SAMPLED_MASKS))
-    names = list(classes or ())
     problems, of_each = check_masks(
         (images.mask_extent(sample_id) for sample_id in ids.tolist()), values, len(names)
     )
