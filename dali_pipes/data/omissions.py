@@ -258,7 +258,7 @@ def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:
 
     said = {
         "image": f"{used:,} of {images:,} images are used; left out: ",
-        "object": "objects, or parts of them, left out of images that are used: ",
+        "object": "objects left out of images that are used: ",
         "folder": "",
         "doubt": "in doubt: ",
         "file": "beside the images: ",

@@ -214,15 +214,16 @@ def test_points_without_a_place_have_none_in_turned_pictures(orientation, tmp_pa
         ([0, 0, 0], None),
     ],
 )
-def test_a_point_that_makes_no_sense_costs_the_points_alone(points, why, tmp_path):
-    manifest = with_boxes(tmp_path, [[20, 20, 60, 60]], points=[points])()
-    assert len(manifest) == 1 and len(manifest.take_objects(np.array([0])).boxes) == 1
+def test_a_point_that_makes_no_sense_costs_its_object(points, why, tmp_path):
+    boxes = [[20, 20, 60, 60], [20, 20, 40, 40]]
+    manifest = with_boxes(tmp_path, boxes, points=[points, [30, 30, 2]])()
+    assert manifest.take_objects(np.arange(2)).counts.tolist() == [0 if why else 1, 1]
     assert [why in line for _, line in manifest.dropped] == ([True] if why else [])
 
 
 def test_faults_of_points_are_one_kind(tmp_path):
-    points = [[30, 30, number / 7] for number in range(1, 6)]
-    manifest = with_boxes(tmp_path, [[20, 20, 60, 60]] * 5, points=points)()
+    points = [[30, 30, number / 7] for number in range(1, 6)] + [[30, 30, 2]]
+    manifest = with_boxes(tmp_path, [[20, 20, 60, 60]] * 6, points=points)()
     (lost,) = [each for each in manifest.omissions if each.unit == "object"]
     assert lost.number == 5
 

@@ -38,7 +38,7 @@ def painted(folder, orientation, **image):
     objects = [
         shared | {"id": 1, "segmentation": [polygon]},
         shared | {"id": 2, "segmentation": {"size": [HEIGHT, WIDTH], "counts": counts}},
-        shared | {"id": 3, "segmentation": [[str(each) for each in polygon]]},
+        shared | {"id": 3, "segmentation": [[float(each) for each in polygon]]},
         shared | {"id": 4},
     ]
     kinds = [{"id": 1, "name": "x", "keypoints": ["left_eye", "right_eye"]}]

@@ -123,10 +123,7 @@ def _report(console: Console, manifest: Manifest) -> None:
     if manifest.dropped:
         say(
             console,
-            (
-                f"{len(manifest.dropped):,} objects, or parts of them, left out of images that are "
-                "used:"
-            ),
+            (f"{len(manifest.dropped):,} objects left out of images that are used:"),
         )
         say(console, *(printable(f"{path}: {why}") for path, why in manifest.dropped))
 

@@ -75,10 +75,7 @@ def test_objects_are_counted_and_those_left_out_listed(tmp_path, capsys):
     (tmp_path / "a.json").write_text(json.dumps(content))
     scan(ScanConfig(data=DataConfig(train=str(tmp_path / "a.json"))))
     said = capsys.readouterr().out
-    assert (
-        "1 (2 left out)" in said
-        and "2 objects, or parts of them, left out of images that are used" in said
-    )
+    assert "1 (2 left out)" in said and "2 objects left out of images that are used" in said
     assert (
         "a.png: annotation 1: its box is empty" in said
         and "a.png: annotation 2: its box is outside" in said

@@ -5,8 +5,7 @@ https://cocodataset.org/#format-data
                                                                                   │
     rows of a manifest ◀─ check_objects ◀─ annotations.py: annotations as objects ┘
 
-By default a bad annotation is listed and does not cost its image; a bad area, outline or keypoint
-does not cost its object.
+By default a bad annotation is listed and does not cost its image.
 """
 
 import os
@@ -14,7 +13,6 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -36,18 +34,13 @@ from dali_pipes.data.objects import (
     Targets,
     check_flip_pairs,
 )
-from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
 from dali_pipes.data.sets.joining import concat
 from dali_pipes.data.sources.coco.annotations import (
-    LARGEST_INT,
     CocoContent,
     Entry,
     build_objects,
-    doubt_outlines,
     read_content,
-    to_number,
-    to_numbers,
 )
 from dali_pipes.data.sources.reading import finish
 from dali_pipes.data.sources.rows.files import (
@@ -61,6 +54,7 @@ from dali_pipes.data.turns import turn_size
 from dali_pipes.errors import ConfigError, ManifestError
 
 _TRIED = 100  # absolute names, of which the first files may be missing
+_LARGEST_INT = 2**63  # smaller numbers fit into int64
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
@@ -93,7 +87,6 @@ def read_coco(
         root: folder of the images; by default the file's.
         bad_objects: what becomes of an object that makes no sense, such as one with an empty
             box: "drop" leaves it out and lists it in `dropped`; "problem" leaves out its image.
-            If only its outline makes no sense, "drop" keeps the object with its box.
         annotated: whether boxes, keypoints and outlines are in pixels of the images as
             "stored", or of the "upright" pictures, as their EXIF tags turn them and most
             programs show them; None: as stored, with a warning of images that are turned,
@@ -126,38 +119,19 @@ def read_coco(
         )
         return finish(concat(list(map(read, annotations)), apart=False), None, strict)
     pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
-    targets = Targets(bad_objects=bad_objects, flip_pairs=pairs, annotated=annotated)
-    check = ScanOptions(verify, max_pixels, workers, progress, targets, bits=bits)
-
+    targets = Targets(
+        box_format="xywh", bad_objects=bad_objects, flip_pairs=pairs, annotated=annotated
+    )
     file = Path(os.path.abspath(check_path("annotations", annotations)))
     folder = Path(os.path.abspath(root or file.parent))
-    classes, table, keypoints, category_ids, doubts = scan_coco(file, folder, check)
-
-    facts = ManifestFacts(
-        keypoints=keypoints,
-        names_flip_pairs=pairs is not None,
-        boxes_upright=annotated == "upright",
-        category_ids=category_ids,
-        omissions=doubts,
-    )
-    images = ImageTable.from_table(folder, classes, table, facts)
-    return finish(images, None, strict)
+    check = ScanOptions(verify, max_pixels, workers, progress, targets, bits=bits)
+    return finish(_read_file(file, folder, check), None, strict)
 
 
-def scan_coco(
-    file: Path, root: Path, check: ScanOptions
-) -> tuple[list[str], pa.Table, Keypoints | None, list[Any], list[Omission]]:
-    """Returns class names, rows, the keypoints (None: there are none), the id of each category, and
-    doubts.
+def _read_file(file: Path, root: Path, check: ScanOptions) -> ImageTable:
+    read, targets = read_content(file), check.targets
+    names = _place_names(read, root)
 
-    Raises ManifestError if the file is not of COCO's form, if none of its images is below `root`,
-    or if it has objects and none of them can be used.
-    """
-    read = read_content(file)
-    names, doubts = _place_names(file, root, [image["file_name"] for image in read.images])
-    if read.named_by_url:
-        what = "images without a file_name, which is taken from the end of their coco_url"
-        doubts.append(doubt(what, read.named_by_url, len(read.named_by_url), "note"))
     # files that are not there are problems of single images, unless none is there
     paths, headers = read_named(root, names, check)
     if all(header.problem in MISSING_FILE_PROBLEMS for header in headers):
@@ -167,96 +141,85 @@ def scan_coco(
         )
         raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
 
-    upright = check.targets.annotated == "upright"
+    upright = targets.annotated == "upright"
     # boxes that were drawn in an image of another size are at other places in this one
     headers = [
         _check_size(file, image, header, upright)
         for image, header in zip(read.images, headers, strict=True)
     ]
 
-    targets: dict[str, pa.Array] = {}
-    keypoints = None
-    labels = no_labels(len(paths))
+    columns: dict[str, pa.Array] = {}
+    labels, keypoints = no_labels(len(paths)), None
     if read.detects:
-        keypoints = _keypoints(read, check.targets.flip_pairs)
-        # as they are before bad objects become problems of their images
-        usable = headers
+        keypoints = _keypoints(read, targets.flip_pairs)
         # nothing shows whether these were annotated as stored or upright
-        if check.targets.annotated is None and (turned := _list_turned(read, headers)):
-            doubts.append(doubt(TURNED, turned, len(turned)))
-        doubts += doubt_outlines(read)
-        headers, targets = check_objects(
-            build_objects(read, headers, keypoints, upright),
-            headers,
-            "xywh",
-            check.targets.bad_objects,
-        )
+        if targets.annotated is None and (turned := _list_turned(read, headers)):
+            read.doubts.append(doubt(TURNED, turned, len(turned)))
+        # as they are before bad objects become problems of their images
+        any_usable = any(not header.problem for header in headers)
+        objects = build_objects(read, headers, keypoints, upright)
+        headers, columns = check_objects(objects, headers, targets, keypoints)
 
         # the label of an image: the classes that occur in it
-        counts = targets[BOX_LABELS].value_lengths().to_numpy()
-        labels = distinct_labels(
-            counts, targets[BOX_LABELS].flatten().to_numpy(), len(read.categories)
-        )
-
+        counts = columns[BOX_LABELS].value_lengths().to_numpy()
+        numbers = columns[BOX_LABELS].flatten().to_numpy()
+        labels = distinct_labels(counts, numbers, len(read.categories))
         # Such a file would train on images without objects.
-        if (
-            not counts.any()
-            and not any(read.captions)
-            and any(not header.problem for header in usable)
-        ):
-            refuse_without_objects(file, _list_faults(read, headers, targets))
+        if any_usable and not len(numbers) and not any(read.captions):
+            refuse_without_objects(file, _list_faults(read, headers, columns))
     elif read.strays and not any(read.captions):
         refuse_without_objects(file, read.strays)
 
     # the first caption of each image; batches have one text for each
     if any(read.captions):
-        targets[TARGET + "text"] = pa.array(
+        columns[TARGET + "text"] = pa.array(
             [captions[0] if captions else "" for captions in read.captions], pa.large_string()
         )
-    targets[COLUMN + IMAGE_ID] = _image_ids(read)
+    columns[COLUMN + IMAGE_ID] = _image_ids(read)
 
     # annotations without an image get rows that only state their problem, so that they are counted
-    table = file_rows(paths, labels, headers, targets)
-    ids = [category["id"] for category in read.categories]
+    table = file_rows(paths, labels, headers, columns)
     strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]
-    return (
-        [composed(category["name"]) for category in read.categories],
-        pa.concat_tables([table, unused_rows(table, strays)]),
-        keypoints,
-        ids,
-        doubts,
+    facts = ManifestFacts(
+        keypoints=keypoints,
+        names_flip_pairs=targets.flip_pairs is not None,
+        boxes_upright=upright,
+        category_ids=[category["id"] for category in read.categories],
+        omissions=read.doubts,
     )
+    classes = [composed(category["name"]) for category in read.categories]
+    rows = pa.concat_tables([table, unused_rows(table, strays)])
+    return ImageTable.from_table(root, classes, rows, facts)
 
 
-def _place_names(file: Path, root: Path, names: list[str]) -> tuple[list[bytes], list[Omission]]:
-    """Returns the names of files relative to the root, and a note if their beginning was left out.
+def _place_names(read: CocoContent, root: Path) -> list[bytes]:
+    """Returns the names of files relative to the root; a note says what was left out of them.
 
     Absolute names are of this machine or of another one: of the latter so many leading folders are
     left out that the first of them is below the root.
 
     Raises ManifestError if an absolute name is not below it.
     """
+    names = [image["file_name"] for image in read.images]
     slashed = [name.strip().replace("\\", "/") for name in names]
     absolute = [name for name in slashed if _ABSOLUTE.match(name)]
-    if not absolute:
-        return [os.fsencode(name) for name in names], []
-
     start = next(filter(None, (_find_start(root, name) for name in absolute[:_TRIED])), None)
+    # those of Windows may be relative ones, of files that are not there
     if start is None and not any(name.startswith("/") for name in absolute):
-        return [os.fsencode(name) for name in names], []  # of Windows, and none is there
-    outside = [name for name in absolute if start is None or not name.startswith(start)]
-    if outside:
-        number = slashed.index(outside[0])
-        raise ManifestError(
-            f"{file}: images[{number}] has the file_name {names[number]!r:.80}, outside the folder "
-            "of the images; give a root that holds all of them, and names relative to the folder"
-        )
+        return [os.fsencode(name) for name in names]
+
+    for number, name in enumerate(slashed):
+        if _ABSOLUTE.match(name) and not (start and name.startswith(start)):
+            raise ManifestError(
+                f"{read.file}: images[{number}] has the file_name {names[number]!r:.80}, outside "
+                "the folder of the images; give a root that holds all of them, and names relative "
+                "to the folder"
+            )
     assert start
-    relative = [os.fsencode(name.removeprefix(start)) for name in slashed]
-    if Path(start) in (root, root.resolve()):
-        return relative, []
-    what = f"file names begin with {start}, which is left out, since they are below {root}"
-    return relative, [doubt(what, absolute, len(absolute), "note")]
+    if Path(start) not in (root, root.resolve()):
+        what = f"file names begin with {start}, which is left out, since they are below {root}"
+        read.doubts.append(doubt(what, absolute, len(absolute), "note"))
+    return [os.fsencode(name.removeprefix(start)) for name in slashed]
 
 
 def _find_start(root: Path, name: str) -> str | None:
@@ -268,74 +231,58 @@ def _find_start(root: Path, name: str) -> str | None:
 
 
 def _image_ids(read: CocoContent) -> pa.Array:
-    """Returns the ids of the images: int64 if all are numbers and stay distinct, else text."""
-    numbers = [to_number(image["id"]) for image in read.images]
-    # the text 1e999 is infinite, which int() refuses
-    if all(
-        number is not None and abs(number) < LARGEST_INT and number == int(number)
-        for number in numbers
-    ):
-        whole = [int(number or 0) for number in numbers]
-        if len(set(whole)) == len(whole):  # "1" and "01" are two images
-            return pa.array(whole, pa.int64())
-
+    """Returns the ids of the images: int64 if all are numbers, else text."""
+    ids = [image["id"] for image in read.images]
+    if all(type(each) is not str and abs(each) < _LARGEST_INT for each in ids):
+        return pa.array(list(map(int, ids)), pa.int64())
+    # JSON's escapes may give half a character, which Arrow cannot hold
     return pa.array(
-        # JSON's escapes may give half a character, which Arrow cannot hold
-        [str(image["id"]).encode(errors="replace").decode() for image in read.images],
-        pa.large_string(),
+        [str(each).encode(errors="replace").decode() for each in ids], pa.large_string()
     )
 
 
 def _list_faults(
-    read: CocoContent, headers: list[Header], targets: dict[str, pa.Array]
+    read: CocoContent, headers: list[Header], columns: dict[str, pa.Array]
 ) -> list[str]:
     """Returns what is wrong with the annotations, for a file of which none is left."""
-    lines = targets[TARGET + "dropped"].to_pylist()
-    lost: list[str] = []
-
+    faults: list[str] = []
     for image, annotations, header, text in zip(
-        read.images, read.objects, headers, lines, strict=True
+        read.images,
+        read.objects,
+        headers,
+        columns[TARGET + "dropped"].to_pylist(),
+        strict=True,
     ):
-        here = (
-            text.splitlines()
-            if not header.problem
-            else [f"{image['file_name']!r:.80}: {header.problem}"] * len(annotations)
-        )
-        lost += here
-    return lost + read.strays
+        of_image = f"{image['file_name']!r:.80}: {header.problem}"
+        faults += [of_image] * len(annotations) if header.problem else text.splitlines()
+    return faults + read.strays
 
 
 def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
-    stated, size = (
-        [to_numbers(image.get(name)) for name in ("height", "width")],
-        (header.height, header.width),
+    """Returns the header, with a problem if the size in the file is that of another image."""
+    # boxes of an upright picture need its size
+    stored = header.height, header.width
+    turned = turn_size(*stored, header.orientation)
+    size, other = (turned, stored) if upright else (stored, turned)
+    given = [image.get(name) for name in ("height", "width")]
+    height, width = (
+        side if in_file is None else in_file for in_file, side in zip(given, size, strict=True)
     )
-
-    # Boxes of an upright picture need the sizes of the upright picture.
-    turned = turn_size(*size, header.orientation)
-    size, other = (turned, size) if upright else (size, turned)
-    said = tuple(
-        side if in_file is None else in_file for in_file, side in zip(stated, size, strict=True)
-    )
-    if header.problem or said == size:
+    if header.problem or (height, width) == size:
         return header
 
-    sizes = (
-        f"{file.name} has it as {said[1]!r:.20} × {said[0]!r:.20} pixels, and the file has "
+    why = (
+        f"{file.name} has it as {width!r:.20} × {height!r:.20} pixels, and the file has "
         f"{size[1]} × {size[0]}"
     )
-
-    # The sizes are those of the other orientation: most likely only `annotated` is wrong.
-    if said == other:
-        how, other_way = ("as stored", "stored") if upright else ("upright", "upright")
-        why = (
-            f"{sizes}: it was annotated {how}, and its EXIF tag turns it; set "
-            f"annotated='{other_way}'"
+    # most likely only `annotated` is wrong
+    if (height, width) == other:
+        how, instead = ("as stored", "stored") if upright else ("upright", "upright")
+        return header._replace(
+            problem=f"{why}: it was annotated {how}, and its EXIF tag turns it; set "
+            f"annotated='{instead}'"
         )
-        return header._replace(problem=why)
-    return header._replace(
-        problem=f"{sizes}, so its boxes are of another image; correct one of them"
-    )
+    return header._replace(problem=f"{why}, so its boxes are of another image; correct one of them")
 
 
 def _list_turned(read: CocoContent, headers: list[Header]) -> list[str]:
@@ -344,13 +291,11 @@ def _list_turned(read: CocoContent, headers: list[Header]) -> list[str]:
     """
     names = []
     for image, annotations, header in zip(read.images, read.objects, headers, strict=True):
-        if header.orientation != 1 and annotations and not header.problem:
-            sized = image.get("height") is not None and image.get("width") is not None
-            if not sized or turn_size(header.height, header.width, header.orientation) == (
-                header.height,
-                header.width,
-            ):
-                names.append(image["file_name"])
+        size = header.height, header.width
+        is_sized = None not in (image.get("height"), image.get("width"))
+        shows = is_sized and turn_size(*size, header.orientation) != size
+        if header.orientation != 1 and annotations and not header.problem and not shows:
+            names.append(image["file_name"])
     return names
 
 
@@ -363,13 +308,13 @@ def _keypoints(read: CocoContent, flip_pairs: list[list[str]] | None) -> Keypoin
         for names in name_lists
     ):
         raise ManifestError(
-            f"{read.name}: the keypoints of its categories are not lists of names; correct them"
+            f"{read.file}: the keypoints of its categories are not lists of names; correct them"
         )
 
     # A manifest has one list of keypoints for all objects.
     if any(names != name_lists[0] for names in name_lists):
         raise ManifestError(
-            f"{read.name}: its categories have different keypoints; write a file for each of them"
+            f"{read.file}: its categories have different keypoints; write a file for each of them"
         )
 
     return Keypoints.from_names(list(name_lists[0]), flip_pairs) if name_lists else None

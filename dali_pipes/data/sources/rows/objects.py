@@ -1,13 +1,13 @@
 """Objects of images, from a source to columns of a manifest.
 
-    tables, shards: read_cells ──────┐
-                                     ├─▶ SourceObjects ─▶ check_objects ─▶ columns
-    COCO files: coco/annotations.py ─┘
+    tables, shards: object_columns ──────┐
+                                         ├─▶ SourceObjects ─▶ check_objects ─▶ columns
+    COCO files: coco/annotations.py ─────┘
 
 `check_objects` turns boxes into corners in pixels of the stored image, lists what is wrong with
-objects, and returns the columns of the good ones. A box that is empty or outside its image costs
-the object; an area or keypoints that make no sense cost only themselves. Objects in the cells of
-tables and shards whose lists do not fit together become the problem of their image.
+objects, and returns the columns of the good ones. An object has one fault at most, of its box,
+label, area, keypoints or outline, and is dropped whole. Objects in the cells of tables and shards
+whose lists do not fit together become the problem of their image.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,54 +24,48 @@ from numpy.typing import NDArray
 from dali_pipes.data.arrow_types import is_list, is_text, is_unicode
 from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.labels.reader import MAX_CLASSES, distinct_labels, number_names
-from dali_pipes.data.objects import TARGET, TYPES, Targets
+from dali_pipes.data.objects import TARGET, TYPES, Keypoints, Targets
 from dali_pipes.data.turns import reverse, turn_boxes, turn_keypoints, turn_sizes
 from dali_pipes.errors import ManifestError
 
 
 @dataclass(frozen=True, slots=True)
 class SourceObjects:
-    """The objects of N images, those of each image one after the other; M in all.
+    """The objects of N images, those of each image one after the other; M in all. Images with a
+    problem have none. All but `counts` has a value for each object.
 
     Attributes:
         counts: (N,) int64, how many each image has.
-        boxes: (M, 4) float64.
+        boxes: (M, 4), as `Targets.box_format` and `Targets.annotated` say.
         labels: M class numbers or class names.
-        name: how messages call the object with a number below M; None: by its place in its image,
-            from 1.
-        faults: what is wrong with an object apart from its box, by its number.
         areas: (M,) float64; None: those of the boxes.
         crowd: (M,) bool; None: not known.
-        keypoints: (M, 3 K) float64; None: there are none.
-        outlines: (M,) JSON text; None: there are none.
-        without: what is wrong with parts of an object, which is kept without them.
-        annotated: as in `Targets`.
-        flipped: as in `Keypoints`; needed if the keypoints are of upright pictures.
+        keypoints: (M, K, 3) float64 x, y, visibility, as the boxes; None: there are none.
+        outlines: M of JSON text; None: there are none.
+        faults: what the source finds wrong with an object, by its number below M.
+        name: how messages call the object with a number; None: by its place in its image, from 1.
     """
 
     counts: NDArray[np.int64]
-    boxes: NDArray[np.float64]
+    boxes: NDArray[np.floating[Any]]
     labels: pa.Array
-    name: Callable[[int], str] | None = None
-    faults: dict[int, str] = field(default_factory=dict)
     areas: NDArray[np.float64] | None = None
     crowd: NDArray[np.bool_] | None = None
     keypoints: NDArray[np.float64] | None = None
     outlines: list[str] | None = None
-    without: dict[int, list[str]] = field(default_factory=dict)
-    annotated: str | None = None
-    flipped: list[int] = field(default_factory=list)
+    faults: dict[int, str] = field(default_factory=dict)
+    name: Callable[[int], str] | None = None
 
 
-def refuse_without_objects(source: Path | str, lost: list[str]) -> None:
-    """Raises ManifestError if objects were left out; the error has the first reason in `lost`.
+def refuse_without_objects(source: Path | str, faults: list[str]) -> None:
+    """Raises ManifestError if objects were left out; the error has the first of the faults.
 
     It is called where no object is left, since training would see images without any.
     """
-    if lost:
+    if faults:
         raise ManifestError(
-            f"{source}: none of its objects can be used: {len(lost):,} left out, the first: "
-            f"{lost[0]}"
+            f"{source}: none of its objects can be used: {len(faults):,} left out, the first: "
+            f"{faults[0]}"
         )
 
 
@@ -158,59 +152,50 @@ def object_columns(
 
     What does not fit becomes the problem of its image.
     """
-    objects = [
-        None if header.problem else _objects(values, targets)
+    cells = [
+        None if header.problem else _fit_values(values, targets)
         for values, header in zip(rows, headers, strict=True)
     ]
 
     # A source has class names or class numbers, so the kind is known only once all are read.
-    named = any(
-        isinstance(label, str)
-        for image_objects in objects
-        if image_objects
-        for label in image_objects["box_labels"]
+    labels = [cell["box_labels"] if cell else [] for cell in cells]
+    named = any(isinstance(label, str) for image_labels in labels for label in image_labels)
+    headers, mixed = (
+        list(headers),
+        (
+            f"its {targets.box_labels} has class numbers, and this shard has class names too; "
+            "write one of them in all"
+        ),
     )
-    problems = [
-        header.problem or _misfit(image_objects, targets, named)
-        for header, image_objects in zip(headers, objects, strict=True)
-    ]
-    objects = [
-        None if problem else image_objects
-        for problem, image_objects in zip(problems, objects, strict=True)
-    ]
-    headers = [
-        header._replace(problem=problem) for header, problem in zip(headers, problems, strict=True)
-    ]
+    for place, cell in enumerate(cells):
+        if cell is None:
+            problem = headers[place].problem or targets.misfit
+            headers[place] = headers[place]._replace(problem=problem)
+        elif named and not all(isinstance(label, str) for label in labels[place]):
+            headers[place] = headers[place]._replace(problem=mixed)
+            cells[place], labels[place] = None, []
 
-    # The objects of all images, one after the other.
-    good = [image_objects for image_objects in objects if image_objects]
-    counts = np.array(
-        [len(image_objects["box_labels"]) if image_objects else 0 for image_objects in objects],
-        np.int64,
-    )
-    labels = pa.array(
-        [label for image_objects in good for label in image_objects["box_labels"]],
-        pa.string() if named else pa.int64(),
-    )
+    # the objects of all images, one after the other
     values = {
-        name: np.concatenate(
-            [np.empty((0, width)), *(image_objects[name] for image_objects in good)]
-        )
+        name: np.concatenate([np.empty((0, width)), *(cell[name] for cell in cells if cell)])
         for name, width in targets.widths.items()
         if name != "box_labels"
     }
-
-    # without areas those of the boxes count
-    areas = values["areas"][:, 0] if "areas" in values else None
-    source = SourceObjects(
-        counts, values["boxes"], labels, areas=areas, keypoints=values.get("keypoints")
-    )
     points = targets.keypoints_named
-    source = replace(source, annotated=targets.annotated, flipped=points.flipped if points else [])
-    return check_objects(source, headers, targets.box_format, targets.bad_objects)
+    objects = SourceObjects(
+        np.array(list(map(len, labels)), np.int64),
+        values["boxes"],
+        pa.array(
+            [label for image_labels in labels for label in image_labels],
+            pa.string() if named else pa.int64(),
+        ),
+        values["areas"][:, 0] if "areas" in values else None,
+        keypoints=values["keypoints"].reshape(-1, len(points.names), 3) if points else None,
+    )
+    return check_objects(objects, headers, targets, points)
 
 
-def _objects(values: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
+def _fit_values(values: dict[str, Any], targets: Targets) -> dict[str, Any] | None:
     """Returns boxes, labels, areas and keypoints of an image, equally many of each; None: the
     values do not fit.
     """
@@ -246,161 +231,15 @@ def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
     return array.reshape(-1, width) if whole else None
 
 
-def _misfit(objects: dict[str, Any] | None, targets: Targets, named: bool) -> str | None:
-    """Returns what is wrong with the objects of an image; None: nothing. `named`: some labels of
-    the source are class names.
-    """
-    if objects is None:
-        return targets.misfit
-    if named and not all(isinstance(label, str) for label in objects["box_labels"]):
-        return (
-            f"its {targets.box_labels} has class numbers, and this shard has class names too; "
-            "write one of them in all"
-        )
-    return None
-
-
 # larger numbers become infinite in a manifest, whose boxes, areas and keypoints are float32
 _LARGEST = np.finfo(np.float32).max
 _BOX = "({:g}, {:g}, {:g}, {:g})"
-
-
-def are_like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Returns which boxes are within the first pixel and do not fill it.
-
-    All boxes in fractions of the image are. Taken for pixels they would be smaller than a pixel,
-    and transforms would drop them without a word.
-    """
-    with np.errstate(all="ignore"):  # some boxes are not finite
-        sides = boxes[:, 2:] - boxes[:, :2]
-        wrong = (boxes < 0) | (boxes > 1) | np.isnan(boxes)
-        return np.asarray(~wrong.any(axis=1) & (sides > 0).all(axis=1) & (sides < 1).any(axis=1))
-
-
-def find_faults(
-    objects: SourceObjects,
-    boxes: NDArray[np.float32],
-    height: Any,
-    width: Any,
-    usable: NDArray[np.bool_],
-    fractions: NDArray[np.bool_],
-) -> dict[int, str]:
-    """Returns what is wrong with the boxes and labels of objects of usable images, by number.
-
-    If an object has several faults, the last one in the list below is named.
-    """
-    # class names have no sign to check
-    left, top, right, bottom = boxes.T
-    none, numbers = np.zeros((len(boxes), 1)), pa.types.is_integer(objects.labels.type)
-    labels = objects.labels.to_numpy(zero_copy_only=False)[:, None] if numbers else none
-
-    # (which objects, the numbers to show) by the message; later ones replace earlier ones
-    kinds = {
-        "its label is negative ({:g})": ((labels < 0)[:, 0], labels),
-        (
-            f"its box is within the first pixel {_BOX}, as if it were in fractions of the "
-            "image and not in pixels"
-        ): (
-            fractions,
-            objects.boxes,
-        ),
-        f"its box is outside the image {_BOX}": (
-            (right <= 0) | (bottom <= 0) | (left >= width) | (top >= height),
-            objects.boxes,
-        ),
-        f"its box is empty or inverted {_BOX}": ((right <= left) | (bottom <= top), objects.boxes),
-        f"its box is not finite {_BOX}": (~np.isfinite(boxes).all(1), objects.boxes),
-    }
-
-    return {
-        number: why.format(*shown[number].tolist())
-        for why, (wrong, shown) in kinds.items()
-        for number in np.flatnonzero(wrong & usable).tolist()
-    }
-
-
-def keep_good_parts(objects: SourceObjects, boxes: NDArray[np.float32]) -> SourceObjects:
-    """Returns the objects without areas and keypoints that make no sense; `without` lists these
-    too.
-
-    An object loses only the part.
-    """
-    without = {number: list(why) for number, why in objects.without.items()}
-
-    areas = objects.areas
-    if areas is not None:
-        # `not (a >= 0)` is true for NaN too
-        wrong = np.flatnonzero(~((areas >= 0) & (areas <= _LARGEST)))
-        for number in wrong.tolist():
-            why = (
-                "its area is taken from its box: the one given is negative or not finite "
-                f"({areas[number]:g})"
-            )
-            without.setdefault(number, []).append(why)
-        if wrong.size:
-            areas = areas.copy()
-            areas[wrong] = areas_of(boxes[wrong])
-
-    keypoints = objects.keypoints
-    if keypoints is not None:
-        faults = _find_point_faults(
-            keypoints.reshape(len(boxes), keypoints.shape[1] // 3, 3), boxes
-        )
-        for number, why in faults.items():
-            without.setdefault(number, []).append(f"its keypoints are left out: {why}")
-        if faults:
-            keypoints = keypoints.copy()
-            keypoints[list(faults)] = 0
-    return replace(objects, areas=areas, keypoints=keypoints, without=without)
-
-
-def _find_point_faults(points: NDArray[np.float64], boxes: NDArray[np.float32]) -> dict[int, str]:
-    """Returns what is wrong with the keypoints of objects, by the number of the object.
-
-    Args:
-        points: (M, K, 3) x, y, visibility.
-    """
-    faults: dict[int, str] = {}
-    places, visibility = points[..., :2], points[..., 2]
-
-    # those of fractions lie within the first pixel; the box says that the object is larger
-    is_labelled = visibility > 0
-    with np.errstate(all="ignore"):  # some numbers are not finite
-        is_far = ((places < 0) | (places > 1)).any(axis=2) & is_labelled
-        is_whole = (places == np.floor(places)).all(axis=2) | ~is_labelled
-        is_large = (boxes[:, 2:] - boxes[:, :2] > 2).all(axis=1)
-    are_fractions = is_labelled.any(axis=1) & ~is_far.any(axis=1) & ~is_whole.all(axis=1) & is_large
-    for number in np.flatnonzero(are_fractions).tolist():
-        faults[number] = (
-            "all of them are within the first pixel, as if they were in fractions of the image and "
-            "not in pixels"
-        )
-
-    is_strange = ~np.isin(visibility, (0, 1, 2))
-    for number in np.flatnonzero(is_strange.any(axis=1)).tolist():
-        point = int(is_strange[number].argmax())
-        faults[number] = (
-            "a keypoint has a visibility other than 0, 1 and 2 "
-            f"(keypoint {point + 1} has {visibility[number, point]:g})"
-        )
-
-    is_infinite = np.asarray(~(np.abs(points) <= _LARGEST).all(axis=2))
-    for number in np.flatnonzero(is_infinite.any(axis=1)).tolist():
-        point = int(is_infinite[number].argmax())
-        faults[number] = f"a keypoint is not finite (keypoint {point + 1})"
-    return faults
-
-
-def areas_of(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
-    with np.errstate(all="ignore"):  # of boxes that are refused
-        return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-
-
+_LIKE_FRACTIONS = "as if {} were in fractions of the image and not in pixels"
 _SHOWN = 3  # faults of one image that its problem names
 
 
 def as_corners(
-    boxes: NDArray[np.float64], format: str, height: Any, width: Any
+    boxes: NDArray[np.floating[Any]], format: str, height: Any, width: Any
 ) -> NDArray[np.float64]:
     """Returns (M, 4) left, top, right, bottom in pixels.
 
@@ -417,110 +256,193 @@ def as_corners(
 
 
 def check_objects(
-    objects: SourceObjects, headers: list[Header], format: str, bad_objects: str
+    objects: SourceObjects, headers: list[Header], targets: Targets, keypoints: Keypoints | None
 ) -> tuple[list[Header], dict[str, pa.Array]]:
     """Returns the headers, and the columns of the objects that are left.
 
-    With bad_objects="problem" the header of an image with a bad object has a problem. The column
-    box_labels has class names if the source has them. Unusable images keep no object.
+    With bad_objects="problem" the header of an image with a bad object has a problem, and the image
+    keeps no object. The column box_labels has class names if the source has them.
     """
-    height, width = (
-        np.array([getattr(header, name) for header in headers], np.int64)
-        for name in ("height", "width")
-    )
+    # from here on, all arrays have a row for each object; these are of its image
+    image = np.repeat(np.arange(len(headers)), objects.counts)
+    stored = [(header.height, header.width, header.orientation) for header in headers]
+    sizes, orientations = np.split(np.array(stored, np.int64).reshape(-1, 3)[image], [2], axis=1)
+    turns = orientations[:, 0] if targets.annotated == "upright" else np.ones(len(image), np.int64)
 
-    # The image of each object, and the number of each image's first object.
-    image, first = (
-        np.repeat(np.arange(len(headers)), objects.counts),
-        objects.counts.cumsum() - objects.counts,
-    )
-    usable = np.array([header.problem is None for header in headers], bool)[image]
+    objects, faults = _place_objects(objects, sizes, turns, targets, keypoints)
 
-    # Boxes of upright pictures refer to the upright size, and are turned to the stored image.
-    turns = (
-        np.array([header.orientation for header in headers], np.int64)
-        if objects.annotated == "upright"
-        else np.ones(len(headers), np.int64)
-    )
-    stored = np.stack([height, width], axis=1)
-    sizes = turn_sizes(stored, turns)  # the sizes that the boxes refer to
-    (up_height, up_width), turn = sizes[image].T, reverse(turns[image])
-    with np.errstate(all="ignore"):  # numbers that are not finite are refused below
-        corners = as_corners(objects.boxes, format, up_height, up_width)
-        # in float32, as they are stored: a box may become empty or infinite by it
-        boxes = turn_boxes(corners, turn, stored[image]).astype(np.float32)
-
-    # Keypoints likewise: x and y are scaled, and the visibility is left as it is.
-    if objects.keypoints is not None and format.startswith("relative_"):
-        scale = np.stack([up_width, up_height, np.ones(len(image))], -1)
-        objects = replace(
-            objects, keypoints=objects.keypoints * np.tile(scale, objects.keypoints.shape[1] // 3)
-        )
-    if objects.keypoints is not None and objects.annotated == "upright":
-        points = objects.keypoints.reshape(len(image), -1, 3)
-        with np.errstate(all="ignore"):
-            points = turn_keypoints(points, turn, stored[image], objects.flipped)
-        objects = replace(objects, keypoints=points.reshape(objects.keypoints.shape))
-
-    # What is wrong with whole objects, and with parts of objects.
-    fractions = are_like_fractions(corners) & (not format.startswith("relative_"))
-    faults = find_faults(objects, boxes, height[image], width[image], usable, fractions)
-    faults |= {number: why for number, why in objects.faults.items() if usable[number]}
-    objects = keep_good_parts(objects, boxes)
-    # An object whose box is bad too is listed once, for the box.
-    parts = {
-        number: why
-        for number, why in objects.without.items()
-        if usable[number] and number not in faults
-    }
-
-    # One line for each fault, at the image of its object.
+    # one line for each bad object, at its image
+    first = objects.counts.cumsum() - objects.counts
     lines: list[list[str]] = [[] for _ in headers]
-    named = {number: [why] for number, why in faults.items()} | parts
-    for number in sorted(named):
-        name = (
-            objects.name(number) if objects.name else f"object {number - first[image[number]] + 1}"
-        )
-        lines[image[number]] += [f"{name}: {why}; correct it or remove it" for why in named[number]]
+    for number in sorted(faults):
+        place = image[number]
+        name = objects.name(number) if objects.name else f"object {number - first[place] + 1}"
+        lines[place].append(f"{name}: {faults[number]}; correct it or remove it")
 
+    keep = np.ones(len(image), bool)
+    keep[list(faults)] = False
     # a bad object costs its image, which then keeps no object and no line in `dropped`
-    if bad_objects == "problem":
-        headers = headers.copy()
-        for place, why in enumerate(lines):
-            if why:
-                more = [f"and {len(why) - _SHOWN:,} more"] if len(why) > _SHOWN else []
-                headers[place] = headers[place]._replace(problem="; ".join(why[:_SHOWN] + more))
-        usable = np.array([header.problem is None for header in headers], bool)[image]
+    if targets.bad_objects == "problem":
+        headers = [
+            header._replace(problem=_as_problem(why)) if why else header
+            for header, why in zip(headers, lines, strict=True)
+        ]
+        keep = ~np.array(list(map(bool, lines)), bool)[image]
         lines = [[] for _ in headers]
 
-    # The objects that are left.
-    keep = usable.copy()
-    keep[list(faults)] = False
     counts = np.bincount(image[keep], minlength=len(headers))
-    return headers, _columns(objects, boxes, keep, counts, ["\n".join(why) for why in lines])
+    return headers, _columns(objects, keep, counts, ["\n".join(why) for why in lines])
+
+
+def _as_problem(lines: list[str]) -> str:
+    more = [f"and {len(lines) - _SHOWN:,} more"] if len(lines) > _SHOWN else []
+    return "; ".join(lines[:_SHOWN] + more)
+
+
+def _place_objects(
+    objects: SourceObjects,
+    sizes: NDArray[np.int64],
+    turns: NDArray[np.int64],
+    targets: Targets,
+    keypoints: Keypoints | None,
+) -> tuple[SourceObjects, dict[int, str]]:
+    """Returns the objects with boxes, as corners, and keypoints in pixels of their images as
+    stored, and what is wrong with them by number.
+
+    Args:
+        sizes: (M, 2) heights and widths as stored.
+        turns: (M,) the orientations that lead from the stored images to the annotated ones.
+    """
+    points, relative = objects.keypoints, targets.box_format.startswith("relative_")
+    height, width = turn_sizes(sizes, turns).T
+
+    with np.errstate(all="ignore"):  # numbers that are not finite are faults
+        corners = as_corners(objects.boxes, targets.box_format, height, width)
+        # in float32, as they are stored: a box may become empty or infinite by it
+        boxes = turn_boxes(corners, reverse(turns), sizes).astype(np.float32)
+        # x and y are scaled, and the visibility is left as it is
+        if points is not None and relative:
+            points = points * np.stack([width, height, np.ones(len(sizes))], axis=1)[:, None]
+        if points is not None and keypoints:
+            points = turn_keypoints(points, reverse(turns), sizes, keypoints.flipped)
+
+        placed = replace(objects, boxes=boxes, keypoints=points)
+        like_fractions = _are_like_fractions(corners) & (not relative)
+        return placed, _find_faults(objects, placed, sizes, like_fractions)
+
+
+def _are_like_fractions(boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Returns which boxes are within the first pixel and do not fill it.
+
+    All boxes in fractions of the image are. Taken for pixels they would be smaller than a pixel,
+    and transforms would drop them without a word.
+    """
+    sides = boxes[:, 2:] - boxes[:, :2]
+    within = ((boxes >= 0) & (boxes <= 1)).all(axis=1)
+    return np.asarray(within & (sides > 0).all(axis=1) & (sides < 1).any(axis=1))
+
+
+def _find_faults(
+    given: SourceObjects,
+    placed: SourceObjects,
+    sizes: NDArray[np.int64],
+    like_fractions: NDArray[np.bool_],
+) -> dict[int, str]:
+    """Returns what is wrong with objects, by number: what the source says, or the first below.
+
+    Args:
+        given, placed: as the source has them, which messages show, and in pixels as stored.
+    """
+    first, last = placed.boxes[:, :2], placed.boxes[:, 2:]
+    # which objects, what is wrong with them, and the numbers to show
+    kinds = [
+        (~np.isfinite(placed.boxes).all(axis=1), f"its box is not finite {_BOX}", given.boxes),
+        ((last <= first).any(axis=1), f"its box is empty or inverted {_BOX}", given.boxes),
+        (
+            ((last <= 0) | (first >= sizes[:, ::-1])).any(axis=1),
+            f"its box is outside the image {_BOX}",
+            given.boxes,
+        ),
+        (
+            like_fractions,
+            f"its box is within the first pixel {_BOX}, {_LIKE_FRACTIONS.format('it')}",
+            given.boxes,
+        ),
+    ]
+    if pa.types.is_integer(given.labels.type):  # names have no sign
+        labels = given.labels.to_numpy()
+        kinds.append((labels < 0, "its label is negative ({:g})", labels[:, None]))
+    if given.areas is not None:
+        # `not (a >= 0)` is true for NaN too
+        is_odd = ~((given.areas >= 0) & (given.areas <= _LARGEST))
+        kinds.append((is_odd, "its area is negative or not finite ({:g})", given.areas[:, None]))
+    if placed.keypoints is not None:
+        kinds += _look_at_keypoints(placed.keypoints, last - first)
+
+    faults = dict(given.faults)
+    for is_bad, what, shown in kinds:
+        for number in np.flatnonzero(is_bad).tolist():
+            faults.setdefault(number, what.format(*shown[number].tolist()))
+    return faults
+
+
+def _look_at_keypoints(
+    points: NDArray[np.float64], sides: NDArray[np.float64]
+) -> list[tuple[NDArray[np.bool_], str, NDArray[np.float64]]]:
+    """Returns what `_find_faults` looks for in keypoints, (M, K, 3); `sides` are of the boxes."""
+    places, visibility = points[..., :2], points[..., 2]
+    kinds = []
+    for is_bad, what in (
+        (
+            np.asarray(~(np.abs(points) <= _LARGEST).all(axis=2)),
+            "a keypoint is not finite (keypoint {:g})",
+        ),
+        (
+            ~np.isin(visibility, (0, 1, 2)),
+            "a keypoint has a visibility other than 0, 1 and 2 (keypoint {:g} has {:g})",
+        ),
+    ):
+        at = is_bad.argmax(axis=1)
+        shown = np.stack([at + 1, visibility[np.arange(len(points)), at]], axis=1)
+        kinds.append((np.asarray(is_bad.any(axis=1)), what, shown))
+
+    # those of fractions lie within the first pixel; the box says that the object is larger
+    is_labelled = visibility > 0
+    is_far = ((places < 0) | (places > 1)).any(axis=2) & is_labelled
+    is_whole = (places == np.floor(places)).all(axis=2) | ~is_labelled
+    are_fractions = (
+        is_labelled.any(axis=1)
+        & ~is_far.any(axis=1)
+        & ~is_whole.all(axis=1)
+        & (sides > 2).all(axis=1)
+    )
+    what = "its keypoints are all within the first pixel, " + _LIKE_FRACTIONS.format("they")
+    return [*kinds, (are_fractions, what, points[:, 0])]
 
 
 def _columns(
     objects: SourceObjects,
-    boxes: NDArray[np.float32],
     keep: NDArray[np.bool_],
     counts: NDArray[np.int64],
     dropped: list[str],
 ) -> dict[str, pa.Array]:
-    kept = boxes[keep]
-    area = areas_of(kept) if objects.areas is None else objects.areas[keep]
+    boxes = objects.boxes[keep]
+    areas = (
+        (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+        if objects.areas is None
+        else objects.areas[keep].astype(np.float32)
+    )
     columns = {
-        "boxes": list_column(counts, kept.ravel(), 4),
+        "boxes": list_column(counts, boxes.ravel(), 4),
         "box_labels": list_column(counts, objects.labels.filter(pa.array(keep))),
-        "areas": list_column(counts, area.astype(np.float32)),
+        "areas": list_column(counts, areas),
     }
 
     if objects.crowd is not None:
         columns["crowd"] = list_column(counts, objects.crowd[keep])
     if objects.keypoints is not None:
-        columns["keypoints"] = list_column(
-            counts, objects.keypoints[keep].astype(np.float32).ravel(), objects.keypoints.shape[1]
-        )
+        points = objects.keypoints[keep].astype(np.float32)
+        columns["keypoints"] = list_column(counts, points.ravel(), 3 * points.shape[1])
 
     # One JSON list for each image, joined as text: the outlines are JSON already.
     if objects.outlines is not None:
