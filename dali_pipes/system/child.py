@@ -11,9 +11,9 @@ killed with all its descendants by a `Guard` if this process is killed.
 """
 
 import contextlib
-import importlib
 import json
 import os
+import pkgutil
 import queue
 import signal
 import subprocess
@@ -264,7 +264,7 @@ def main() -> None:
 
         controller = Controller(orders, answers)
         try:
-            _named(sys.argv[1])(controller)
+            pkgutil.resolve_name(sys.argv[1])(controller)
         except DaliPipesError as error:
             controller.send({"error": error.summary})
 
@@ -294,7 +294,7 @@ def call(controller: Controller) -> None:
     """What the process of `in_child` runs: sends the function's value, or its error in one line."""
     function, *arguments = controller.job
     try:
-        controller.send({"value": _named(function)(*arguments)})
+        controller.send({"value": pkgutil.resolve_name(function)(*arguments)})
     except Exception as error:
         controller.send({"error": explain(error)})
 
@@ -303,8 +303,3 @@ def explain(error: BaseException) -> str:
     """An exception in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
-
-
-def _named(function: str) -> Any:
-    module, name = function.split(":")
-    return getattr(importlib.import_module(module), name)

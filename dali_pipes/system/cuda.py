@@ -1,5 +1,5 @@
 """Whether PyTorch can work on a GPU here, which is tried, since PyTorch's own answer may be wrong;
-and which packages of CUDA fit it.
+which packages of CUDA fit it; and moments on the GPU's clock.
 """
 
 import re
@@ -48,3 +48,17 @@ def cuda_extra() -> str:
 def install_cuda() -> str:
     """What to do where DALI or CuPy is missing."""
     return f"pip install 'dali_pipes[{cuda_extra()}]'"
+
+
+def mark() -> torch.cuda.Event:
+    """Returns an event on the current stream: the moment at which the GPU gets to it, by its own
+    clock. It is read later, so nothing waits for the GPU.
+    """
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()  # type: ignore[no-untyped-call]
+    return event
+
+
+def seconds_between(first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+    """Returns the seconds from one event to the other, both of which must have happened."""
+    return float(first.elapsed_time(second)) / 1e3  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Imports functions that users name on the command line, as module:function."""
+"""Imports functions that users name as module:function."""
 
 import inspect
 import sys
@@ -70,10 +70,12 @@ def import_function(
     if is_path and not (origin and file.samefile(origin)):
         raise ConfigError(f"{name}: the name {module} is taken by {where}; rename your file")
 
-    if not callable(getattr(imported, function, None)):
+    loaded: Any = imported
+    for part in function.split("."):  # of a class, such as Noise.add
+        loaded = getattr(loaded, part, None)
+    if not callable(loaded):
         raise ConfigError(f"{name}: {where} has no function {function}")
 
-    loaded = getattr(imported, function)
     passed = list(arguments)
     try:
         signature = inspect.signature(loaded)

@@ -3,13 +3,25 @@
 `track` is for items that are iterated over, `steps` for a few named steps.
 """
 
+import random
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
-from dali_pipes.system.random_state import keep_python_random
+
+@contextmanager
+def keep_python_random() -> Iterator[None]:
+    """Makes a block after which Python's `random` goes on as if nothing had been drawn in it: its
+    numbers belong to the program.
+    """
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
 
 with keep_python_random():  # rich.style draws a number when it is imported
     from rich.console import Console

@@ -158,5 +158,5 @@ def test_other_strings_are_refused(config):
 
 
 def test_a_wrong_color_is_refused():
-    with pytest.raises(OptionError, match="three whole numbers from 0 to 255"):
+    with pytest.raises(OptionError, match="fill is 256; it takes whole numbers from 0 to 255"):
         Augmenter([{"name": "TimmRandAugment", "fill": [0, 256, 0]}])

@@ -21,10 +21,11 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_function_of_the_working_directory_or_of_a_file_is_taken(here):
-    (here / "my_train.py").write_text("def make(size=3):\n    return size\n")
+    text = "def make(size=3):\n    return size\n\nclass Maker:\n    make = staticmethod(make)\n"
+    (here / "my_train.py").write_text(text)
     (here / "deep").mkdir()
     (here / "deep/my_other.py").write_text("def make():\n    return 4\n")
-    assert import_function("my_train:make")() == 3
+    assert import_function("my_train:make")() == import_function("my_train:Maker.make")() == 3
     assert import_function("./deep/my_other.py:make")() == 4
 
 

@@ -1,6 +1,5 @@
 """A function of the user's as one more step of the augmentation."""
 
-import pkgutil
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from dali_pipes.checks import check_choice, check_int, describe_value
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import check_options, option
 from dali_pipes.plan.draws import Draws
+from dali_pipes.system.functions import import_function
 
 MAX_DRAWS = 64
 # draw numbers reserved for each function: one for the seed, and one for every four of its draws
@@ -67,9 +67,10 @@ class Augment:
 
     def __post_init__(self) -> None:
         check_options(self)
-        self.function = _to_function("function", self.function)
+        arguments = ("image", "numbers") if self.draws else ("image",)
+        self.function = _to_function("function", self.function, arguments)
         if self.geometry is not None:
-            self.geometry = _to_function("geometry", self.geometry)
+            self.geometry = _to_function("geometry", self.geometry, ("numbers", "shape"))
 
     @property
     def title(self) -> str:
@@ -95,11 +96,11 @@ class Augment:
         return matrices
 
 
-def _to_function(option: str, value: Any) -> Callable[..., Any]:
+def _to_function(option: str, value: Any, arguments: tuple[str, ...]) -> Callable[..., Any]:
     if isinstance(value, str):
         try:
-            value = pkgutil.resolve_name(value)
-        except (ImportError, AttributeError, ValueError) as error:
+            value = import_function(value, arguments)
+        except (ImportError, ConfigError) as error:
             raise ConfigError(
                 f"augment: {option} is {value!r}, which cannot be imported: {error}; it takes a "
                 "name such as 'package.module:function'"

@@ -13,7 +13,7 @@ import torch
 
 from dali_pipes.loader.batch import Batch
 from dali_pipes.loader.loader import Loader
-from dali_pipes.system.gpu_clock import mark, seconds_between
+from dali_pipes.system.cuda import mark, seconds_between
 from dali_pipes.system.provenance import Provenance
 from dali_pipes.system.telemetry import cpu_seconds
 from dali_pipes.training.tasks.monitor import Monitor

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-from dali_pipes.system.gpu_clock import mark, seconds_between
+from dali_pipes.system.cuda import mark, seconds_between
 from dali_pipes.system.telemetry import cpu_seconds, queued_seconds, throttled_seconds
 from dali_pipes.tools.diagnosis.measuring.span import Span
 from dali_pipes.tools.diagnosis.measuring.training import Training
