@@ -17,7 +17,6 @@ from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import (
     IMAGE_EXTENSIONS,
     ScanOptions,
-    describe_os_error,
 )
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.classes import no_labels
@@ -42,6 +41,7 @@ from dali_pipes.data.sources.rows.files import (
     unused_rows,
 )
 from dali_pipes.data.sources.targets import add_mask_values, doubt_turned_images
+from dali_pipes.data.sources.tree import walk
 from dali_pipes.data.upright import ANNOTATED
 from dali_pipes.errors import ManifestError
 
@@ -220,7 +220,7 @@ def _list_images(folder: Path, apart: Path) -> tuple[list[tuple[bytes, bytes]], 
 
     `apart` is not looked into: a folder of masks may be in that of the images.
     """
-    files, omissions = _list_below(os.fspath(folder), os.fspath(apart))
+    files, omissions = _list_below(folder, apart)
     images, others = sort_names(files)
     if not images:
         raise ManifestError(
@@ -235,44 +235,22 @@ def _stem(path: bytes) -> bytes:
     return os.fsencode(composed(os.fsdecode(path.rpartition(b".")[0])))
 
 
-def _list_below(base: str, apart: str) -> tuple[list[str], list[Omission]]:
+def _list_below(base: Path, apart: Path) -> tuple[list[str], list[Omission]]:
     """Returns the files below a folder, by their paths relative to it, sorted, and the folders
     that are left out: housekeeping, and links to a folder that contains them.
     """
     files: list[str] = []
     aside: list[str] = []
     loops: list[str] = []
-    if not Path(base).is_dir():
-        return files, []
-
-    # device and inode of all folders above each folder that is not listed yet
-    above: dict[str, frozenset[tuple[int, int]]] = {base: frozenset()}
-
-    for where, folders, names in os.walk(base, onerror=_refuse_unreadable, followlinks=True):
-        inside = "" if where == base else os.path.relpath(where, base)
-        stat, containing = os.stat(where), above.pop(where)
-        identity = stat.st_dev, stat.st_ino
-        if identity in containing:
-            loops.append(inside)
-            folders.clear()
-            continue
-
-        # os.walk goes on with the folders that are left in its list
-        inner = [name for name in folders if os.path.join(where, name) != apart]
-        folders[:] = [name for name in inner if not is_housekeeping(name)]
-        above |= {os.path.join(where, name): containing | {identity} for name in folders}
-        files += [os.path.join(inside, name) for name in names]
-        aside += [os.path.join(inside, name, "") for name in inner if is_housekeeping(name)]
+    for listed in walk(base) if base.is_dir() else ():
+        listed.folders = [name for name in listed.folders if base / listed.join(name) != apart]
+        files += listed.paths
+        aside += [f"{listed.join(name)}/" for name in listed.housekeeping]
+        loops += [listed.path] if listed.is_loop else []
 
     omissions = count_by_kind((LOOPS, path) for path in sorted(loops))
     omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, path) for path in sorted(aside)), "file")
     return sorted(files), omissions
-
-
-def _refuse_unreadable(error: OSError) -> None:
-    raise ManifestError(
-        f"{error.filename}: {describe_os_error(error)}; make it readable, or move it away"
-    ) from None
 
 
 def _take_one_suffix(masks: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
