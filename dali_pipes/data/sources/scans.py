@@ -30,10 +30,7 @@ from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.sources.names import is_housekeeping, is_pattern, list_entries
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, scanning_into
-from dali_pipes.data.sources.shards import (
-    list_shards,
-    scan_shards,
-)
+from dali_pipes.data.sources.shards import list_shards, scan_shards
 from dali_pipes.data.sources.store_folders import scan_objects
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table import saved
