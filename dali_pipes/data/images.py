@@ -40,8 +40,7 @@ def open_images(
         ConfigError, ManifestError: no images are given, or none are there, or too many cannot be
             used.
     """
-    options.setdefault("max_pixels", data.max_pixels)
-    options["bits"] = data.bits
+    options = {"max_pixels": data.max_pixels, "bits": data.bits} | options
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}" and not Path(source).is_dir():
         raise ManifestError(
@@ -50,42 +49,30 @@ def open_images(
         )
 
     images, masks = _beside(data, split)
+    if masks and Path(source).is_file():
+        raise ConfigError(
+            f"data.{split}_masks is for a folder of images, and data.{split}={source} "
+            f"is a file; leave out data.{split}_masks "
+            "(data.targets.mask names a table's column of masks)"
+        )
+
+    taken = _keep_taken(data, split)
     if masks:
-        if Path(source).is_file():
-            raise ConfigError(
-                f"data.{split}_masks is for a folder of images, and data.{split}={source} "
-                f"is a file; leave out data.{split}_masks "
-                "(data.targets.mask names a table's column of masks)"
-            )
-        data = _keep_taken(data, split)
-        # a scan of masks is not cached
-        options.pop("unchanged", None)
-        options |= {
-            "classes": data.classes,
-            "missing": data.missing,
-            "mask_values": data.targets.mask_values,
-        }
-        options |= {"annotated": data.targets.annotated}
-        manifest = Manifest.from_masks(source, masks, **options)
+        options.pop("unchanged", None)  # a scan of masks is not cached
+        manifest = Manifest.from_masks(
+            source,
+            masks,
+            classes=taken.classes,
+            missing=taken.missing,
+            mask_values=taken.targets.mask_values,
+            annotated=taken.targets.annotated,
+            **options,
+        )
     else:
-        data = _keep_taken(data, split)
-        table = {field.name: getattr(data, field.name) for field in fields(TableOptions)}
-        options |= table | {"targets": data.targets, "images": images}
         # in a configuration, [] stands for None
-        options |= {
-            "classes": list(data.classes) or None,
-            "with_labels": data.labels,
-        }
-        options["cache_dir"] = data.cache_dir
-        # whoever filters has chosen the rows; a store is not asked for what it has
-        is_chosen = data.filter is not None and not is_remote(source)
-        if is_chosen and not list_untaken(source, {"split": ALL}):
-            options["split"] = ALL
-        try:
-            manifest = Manifest.open(source, **options)
-        except SeveralSplitsError as error:
-            # raised before an image is read
-            manifest = Manifest.open(source, split=_wanted(data, split, error), **options)
+        options |= {"classes": list(taken.classes) or None, "with_labels": taken.labels}
+        options |= {"targets": taken.targets, "images": images, "cache_dir": taken.cache_dir}
+        manifest = _open_source(data, split, source, _table_options(taken) | options)
 
     manifest.refuse_bad_images(max_bad_fraction)
 
@@ -99,6 +86,19 @@ def open_images(
             f"data.filter={data.filter!r}: none of the {len(manifest):,} images in {source} matches"
         )
     return subset
+
+
+def _open_source(data: DataConfig, split: str, source: str, options: dict[str, Any]) -> Manifest:
+    """Opens a source; of a table with a column of splits, the rows that a job reads."""
+    # whoever filters has chosen the rows; a store is not asked for what it has
+    if data.filter is not None and not is_remote(source):
+        is_taken = not list_untaken(source, {"split": ALL})
+        return Manifest.open(source, split=ALL if is_taken else None, **options)
+    try:
+        return Manifest.open(source, **options)
+    except SeveralSplitsError as error:
+        # raised before an image is read
+        return Manifest.open(source, split=_wanted(data, split, error), **options)
 
 
 def _wanted(data: DataConfig, split: str, error: SeveralSplitsError) -> str:
@@ -142,12 +142,14 @@ def _keep_taken(data: DataConfig, split: str) -> DataConfig:
     return replace(data, **own, targets=replace(data.targets, **of_targets))
 
 
+def _table_options(data: DataConfig) -> dict[str, Any]:
+    return {field.name: getattr(data, field.name) for field in fields(TableOptions)}
+
+
 def _list_untaken(data: DataConfig, split: str) -> dict[str, str]:
     """Returns the options that the source of a split does not take, and why."""
     images, masks = _beside(data, split)
-    table = TableOptions(
-        **{field.name: getattr(data, field.name) for field in fields(TableOptions)}
-    )
+    table = TableOptions(**_table_options(data))
     missing = data.missing if data.missing != MISSING[0] else None
     given = list_given(table, data.targets, classes=data.classes, missing=missing)
     source, kind = data.source(split), "masks" if masks else None

@@ -188,13 +188,14 @@ def find_objects(url: str) -> Listing:
 
     # fsspec returns full paths, and names are relative to the URL
     base = path_in_store(url).strip("/") + "/"
-    infos = (_list(url, "find") or {}).items()
-    named = {
-        path_in_store(name).lstrip("/").removeprefix(base): info
-        for name, info in infos
+    infos = {
+        path_in_store(name).lstrip("/"): info
+        for name, info in (_list(url, "find") or {}).items()
         if _is_object(info)
     }
-    return Listing(url.rstrip("/"), named)
+    # an object is found below itself
+    infos.pop(base.rstrip("/"), None)
+    return Listing(url.rstrip("/"), {name.removeprefix(base): infos[name] for name in infos})
 
 
 def _walk(url: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import list_objects
 from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.sources.names import is_housekeeping, is_pattern, sort_names
+from dali_pipes.data.sources.names import is_pattern, sort_names
 from dali_pipes.data.sources.shards import (
     CLASSES_FILE,
     MISSING_SHARDS,
     is_shard,
     list_missing_shards,
 )
+from dali_pipes.data.sources.tree import walk
 
 UNNAMED = "images that the source does not name"
 INDEX = "index.arrow"  # the file beside images that has their manifest (index.py)
@@ -81,18 +82,15 @@ def _count_in_folders(folder: Path | str, shards: Collection[str]) -> list[Omiss
         return []
 
     unread: list[tuple[str, str]] = []
-    for where, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not is_housekeeping(name))
-        if Path(where) == folder:
+    for listed in walk(folder):
+        if not listed.path:
             continue
-
-        inside = os.path.relpath(where, folder)
-        images, _ = sort_names(f"{inside}/{name}" for name in sorted(files))
-        unread += [("images in folders beside the shards", image) for image in images]
+        files = listed.paths
+        unread += [("images in folders beside the shards", each) for each in sort_names(files)[0]]
         unread += [
-            ("shards in folders beside the shards", f"{inside}/{name}")
-            for name in sorted(files)
-            if (is_shard(name) or name.endswith(".parquet")) and f"{inside}/{name}" not in shards
+            ("shards in folders beside the shards", file)
+            for file in files
+            if (is_shard(file) or file.endswith(".parquet")) and file not in shards
         ]
     return count_by_kind(unread)
 

@@ -5,7 +5,7 @@ A mask gives the class of each pixel of an image. `read_masks` makes the images 
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_files.headers import (
     IMAGE_EXTENSIONS,
     ScanOptions,
-    describe_os_error,
 )
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.reader import no_labels
@@ -42,6 +41,7 @@ from dali_pipes.data.sources.rows.files import (
     unused_rows,
 )
 from dali_pipes.data.sources.targets import add_targets
+from dali_pipes.data.sources.tree import walk
 from dali_pipes.errors import ManifestError
 
 # Names in Cityscapes. The suffix of masks that counts is the first one here that any mask has.
@@ -207,8 +207,8 @@ def _list_images(folder: Path, root: Path, apart: Path) -> tuple[list[Named], li
         root: the folder that paths are relative to.
         apart: a folder that is not looked into: that of the masks may be in that of the images.
     """
-    below = sorted(_list_below(folder, apart)) if folder.is_dir() else []
-    images, others = sort_names(path for kind, path in below if kind == _FILES)
+    files, omissions = _list_below(folder, apart)
+    images, others = sort_names(files)
     if not images:
         raise ManifestError(
             f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"
@@ -216,9 +216,7 @@ def _list_images(folder: Path, root: Path, apart: Path) -> tuple[list[Named], li
 
     at = os.path.relpath(folder, root)
     named = [(_stem(path), os.fsencode(os.path.normpath(f"{at}/{path}"))) for path in images]
-    loops = count_by_kind(each for each in below if each[0] == LOOPS)
-    aside = count_by_kind((each for each in below if each[0] == HOUSEKEEPING_FOLDERS), "file")
-    return named, [*others, *loops, *aside]
+    return named, [*others, *omissions]
 
 
 def _stem(path: str) -> bytes:
@@ -226,40 +224,22 @@ def _stem(path: str) -> bytes:
     return os.fsencode(composed(path.rpartition(".")[0]))
 
 
-def _list_below(
-    folder: Path,
-    apart: Path,
-    inside: str = "",
-    above: frozenset[tuple[int, int]] = frozenset(),
-) -> Iterator[tuple[str, str]]:
-    """Yields what is below a folder, as kind and path relative to it: files, and the folders that
-    are left out, housekeeping and links to a folder that they lie in.
-
-    Args:
-        inside: the path of this folder in the first one.
-        above: device and inode of all folders that it lies in.
+def _list_below(base: Path, apart: Path) -> tuple[list[str], list[Omission]]:
+    """Returns the files below a folder, by their paths relative to it, sorted, and the folders
+    that are left out: housekeeping, and links to a folder that contains them.
     """
-    try:
-        stat, entries = os.stat(folder), list_entries(folder)
-    except OSError as error:
-        raise ManifestError(
-            f"{error.filename}: {describe_os_error(error)}; make it readable, or move it away"
-        ) from None
-    identity = stat.st_dev, stat.st_ino
-    if identity in above:
-        yield LOOPS, inside
-        return
+    files: list[str] = []
+    aside: list[str] = []
+    loops: list[str] = []
+    for listed in walk(base) if base.is_dir() else ():
+        listed.folders = [name for name in listed.folders if base / listed.join(name) != apart]
+        files += listed.paths
+        aside += [f"{listed.join(name)}/" for name in listed.housekeeping]
+        loops += [listed.path] if listed.is_loop else []
 
-    for name, is_folder in entries:
-        path = os.path.join(inside, name)
-        if not is_folder:
-            yield _FILES, path
-        elif folder / name == apart:
-            continue
-        elif is_housekeeping(name):
-            yield HOUSEKEEPING_FOLDERS, f"{path}/"
-        else:
-            yield from _list_below(folder / name, apart, path, above | {identity})
+    omissions = count_by_kind((LOOPS, path) for path in sorted(loops))
+    omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, path) for path in sorted(aside)), "file")
+    return sorted(files), omissions
 
 
 def _take_one_suffix(masks: list[Named]) -> list[Named]:

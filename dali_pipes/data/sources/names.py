@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -254,7 +254,7 @@ HOUSEKEEPING = "housekeeping"
 HOUSEKEEPING_FOLDERS = "housekeeping folders"
 
 
-def list_entries(folder: Path) -> list[tuple[str, bool]]:
+def list_entries(folder: str | Path) -> list[tuple[str, bool]]:
     """Returns the name of each entry of a folder, and whether it is a folder itself, sorted."""
     with os.scandir(folder) as entries:
         return sorted((entry.name, entry.is_dir()) for entry in entries)
@@ -322,27 +322,25 @@ def name_folders(place: Path | str, folders: Iterable[str]) -> dict[str, str]:
 
 def choose_classes(
     place: Path | str,
-    folders: Iterable[str],
+    images: Mapping[str, int],
+    subfolders: Mapping[str, set[str]],
     user_classes: Sequence[str] | None,
-    has_images: Callable[[str], bool],
-    subfolders: Callable[[str], set[str]],
 ) -> list[str]:
     """Returns the names of the classes, in the order of their numbers.
 
     Args:
-        folders: the classes that have a folder, in ImageFolder's order, without housekeeping.
+        images: how many images each class has that has a folder, in ImageFolder's order.
+        subfolders: the names of the folders in each.
         user_classes: the classes that the user names; None: each folder is a class.
-        has_images, subfolders: look at a folder, by its name.
 
     Raises:
         ManifestError: the folders are splits, or are not those that are named.
     """
-    folder_names = list(folders)
     if user_classes is None:
-        refuse_split_folders(place, folder_names, has_images, subfolders)
-        return folder_names
+        refuse_split_folders(place, images, subfolders)
+        return list(images)
 
-    known = set(folder_names)
+    known = images.keys()
     missing = [name for name in user_classes if name not in known]
     extra_folders = sorted(known - set(user_classes))
 
@@ -351,7 +349,7 @@ def choose_classes(
     for name in missing[:_COMPARED]:
         meant = propose_name(name, extra_folders)
         if meant or len(missing) == len(user_classes):
-            meant = meant or f"; there are {', '.join(folder_names[:5])}"
+            meant = meant or f"; there are {', '.join(list(images)[:5])}"
             raise ManifestError(
                 f"{place}: classes names {name!r}, and there is no such folder{meant}"
             )
@@ -359,10 +357,7 @@ def choose_classes(
 
 
 def refuse_split_folders(
-    place: Path | str,
-    names: Sequence[str],
-    has_images: Callable[[str], bool],
-    subfolders: Callable[[str], set[str]],
+    place: Path | str, images: Mapping[str, int], subfolders: Mapping[str, set[str]]
 ) -> None:
     """Raises ManifestError if folders of these names are splits.
 
@@ -370,11 +365,11 @@ def refuse_split_folders(
     other folder holds an image; or if the class folders in two of them have names in common. A
     class called train beside bus and car stays a class.
     """
-    splits = {name: split for name in names if (split := split_of(name))}
+    splits = {name: split for name in images if (split := split_of(name))}
     if not splits:
         return
 
-    others = [name for name in names if name not in splits and not _is_companion(name)]
+    others = [name for name in images if name not in splits and not _is_companion(name)]
     several = len(set(splits.values())) > 1
     # a folder called train says more than one called train_images
     exact = any(len(_SMALL_LETTERS.findall(name.lower())) == 1 for name in splits)
@@ -383,7 +378,7 @@ def refuse_split_folders(
         are_splits = exact or (several and "train" in splits.values())
     else:
         are_splits = several and (
-            _have_classes_in_common(splits, subfolders) or not any(map(has_images, others))
+            _have_classes_in_common(splits, subfolders) or not any(images[name] for name in others)
         )
     if not are_splits:
         return
@@ -432,11 +427,11 @@ def _is_companion(name: str) -> bool:
     return any(map(_COMPANIONS.fullmatch, _SMALL_LETTERS.findall(name.lower())))
 
 
-def _have_classes_in_common(splits: dict[str, str], subfolders: Callable[[str], set[str]]) -> bool:
+def _have_classes_in_common(splits: dict[str, str], subfolders: Mapping[str, set[str]]) -> bool:
     """Whether two folders of different splits have class folders of the same name."""
     seen: dict[str, str] = {}
     for name, split in splits.items():
-        for inner in subfolders(name):
+        for inner in subfolders[name]:
             if seen.setdefault(inner, split) != split:
                 return True
     return False

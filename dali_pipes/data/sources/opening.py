@@ -21,9 +21,7 @@ from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
 from dali_pipes.data.sources.names import is_pattern
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.scans import cache_file, read_images
-from dali_pipes.data.sources.shards import (
-    is_shard,
-)
+from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.tables import read_table
 from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
 from dali_pipes.data.table_options import TableOptions
@@ -171,7 +169,7 @@ def _refuse_untaken(request: Request) -> None:
         classes=request.classes,
         split=request.split,
     )
-    refuse_untaken(list_untaken(request.source, given))
+    refuse_untaken(list_untaken(request.source, given, request.kind))
 
 
 def _read_manifest(request: Request) -> ImageTable | None:

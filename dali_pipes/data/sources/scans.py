@@ -10,6 +10,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from dali_pipes.checks import check_choice
 from dali_pipes.data.doubts import find_doubts
 from dali_pipes.data.facts import ManifestFacts
@@ -19,18 +21,16 @@ from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import absolute, is_remote
+from dali_pipes.data.shards.listing import FileVersion
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.beside import count_beside
 from dali_pipes.data.sources.folders import scan_folder
 from dali_pipes.data.sources.kinds import kind_of_pattern
 from dali_pipes.data.sources.layouts import local_path, refuse_other_layouts
-from dali_pipes.data.sources.names import is_pattern, list_entries
+from dali_pipes.data.sources.names import is_housekeeping, is_pattern, list_entries
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords, scanning_into
-from dali_pipes.data.sources.shards import (
-    list_shards,
-    scan_shards,
-)
+from dali_pipes.data.sources.shards import list_shards, scan_shards
 from dali_pipes.data.sources.store_folders import scan_objects
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table import saved
@@ -130,74 +130,58 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
 
     # refuse what is no source of this kind, before images are read
     root = local_path(root)
-    entries = list_entries(Path(root)) if not is_remote(root) and Path(root).is_dir() else []
+    entries = list_entries(root) if not is_remote(root) and Path(root).is_dir() else []
     refuse_other_layouts(root, check.with_labels, entries)
     if is_pattern(root) and kind_of_pattern(root) == "table":
         raise ManifestError(
             f"{root}: images in Parquet files are opened with Manifest.open or Manifest.from_table"
         )
 
-    # other targets are read from shards, without a cache
-    folder, shards = list_shards(absolute(root))
-    if check.targets.named:
-        if not shards:
-            why = (
-                "targets are read from shards and tables; of images in folders use from_coco "
-                "or from_masks"
-            )
-            raise ManifestError(f"{folder}: {why}")
-        classes, table, are_named = scan_shards(folder, shards, check)
-        beside = count_beside(absolute(root), folder, shards)
-        facts = ManifestFacts(
-            keypoints=check.targets.keypoints_named,
-            omissions=beside,
+    folder, shards = absolute(root), dict[bytes, FileVersion]()
+    # a folder with folders has no shards, and is not listed once more
+    if not any(is_folder and not is_housekeeping(name) for name, is_folder in entries):
+        folder, shards = list_shards(folder)
+    if check.targets.named and not shards:
+        why = (
+            "targets are read from shards and tables; of images in folders use from_coco "
+            "or from_masks"
         )
-        images = ImageTable.from_table(folder, classes, table, facts)
-        return images.with_facts(doubts=find_doubts(images, are_named or check.classes is not None))
+        raise ManifestError(f"{folder}: {why}")
 
-    folders: FolderRecords = {}
-    omissions: list[Omission] = []
-    are_named = check.classes is not None
     with scanning_into(cache):
         # the lock is held: another scan into this cache has ended, and may have filled it
-        before = _load_cached(cache, check.with_labels) if cache else None
-        # a scan of another root does not count, even if the same files are there
-        before = before if before and before.root == folder else None
-
+        cached = _load_cached(cache, folder, check.with_labels) if cache else None
+        known = cached.table if cached and (shards or isinstance(folder, str)) else None
+        are_named = check.classes is not None
+        folders: FolderRecords = {}
+        omissions: list[Omission] = []
+        rows: pa.Table | None
         if shards:
-            known = before.table if before else None
-            classes, table, has_names = scan_shards(folder, shards, check, known)
+            classes, rows, has_names = scan_shards(folder, shards, check, known)
             are_named |= has_names
             omissions = count_beside(absolute(root), folder, shards)
         elif isinstance(folder, str):
-            known = before.table if before else None
-            classes, table, omissions = scan_objects(folder, check, known)
+            classes, rows, omissions = scan_objects(folder, check, known)
         else:
-            earlier = _earlier(before, unchanged)
-            classes, table, folders = scan_folder(folder, entries, check, earlier)
+            earlier = EarlierScan()
+            if cached:
+                usable, records = cached.samples.table(), cached.facts.folders
+                earlier = EarlierScan(usable, records, cached.classes, unchanged == "folder")
+            classes, rows, folders = scan_folder(folder, entries, check, earlier)
+            if rows is None:
+                assert cached is not None  # in which no folder was touched since
+                return cached
 
-        # no folder was touched since the earlier scan
-        if table is None:
-            assert before is not None
-            return before
-
-        facts = ManifestFacts(folders=folders, omissions=omissions)
-        images = ImageTable.from_table(folder, classes, table, facts)
+        facts = ManifestFacts(
+            folders=folders, keypoints=check.targets.keypoints_named, omissions=omissions
+        )
+        images = ImageTable.from_table(folder, classes, rows, facts)
         # before it is saved, so that a scan that comes from the cache need not read its rows
         images = images.with_facts(doubts=find_doubts(images, are_named))
         # nothing is written if nothing changed: other processes go on sharing the mapped file
-        return before if before and _are_equal(images, before) else _save_cached(images, cache)
-
-
-def _earlier(before: ImageTable | None, unchanged: str) -> EarlierScan:
-    if before is None:
-        return EarlierScan(None, {}, [], trust=False)
-    return EarlierScan(
-        before.samples.table(),
-        before.facts.folders,
-        before.classes,
-        trust=unchanged == "folder",
-    )
+        if cached and _are_equal(images, cached):
+            return cached
+        return _save_cached(images, cache) if cache else images
 
 
 def _are_equal(images: ImageTable, before: ImageTable) -> bool:
@@ -209,11 +193,11 @@ def _are_equal(images: ImageTable, before: ImageTable) -> bool:
     )
 
 
-def _load_cached(cache: Path, with_labels: bool) -> ImageTable | None:
+def _load_cached(cache: Path, root: Path | str, with_labels: bool) -> ImageTable | None:
     """Loads an earlier scan from the cache.
 
-    Returns None if the cache is missing, or is from another version or for another purpose; it is
-    then replaced.
+    Returns None if the cache is missing, or is from another version, of another root or for another
+    purpose; it is then replaced.
     """
     try:
         saved.refuse_other_file(cache)
@@ -225,19 +209,18 @@ def _load_cached(cache: Path, with_labels: bool) -> ImageTable | None:
     except ManifestError:
         return None
 
-    # without labels, each image has an empty list of classes
-    return images if (images.task != "multilabel") == with_labels else None
+    # a scan of another root does not count, even if the same files are there; without labels, each
+    # image has an empty list of classes
+    is_same = images.root == root and (images.task != "multilabel") == with_labels
+    return images if is_same else None
 
 
-def _save_cached(images: ImageTable, cache: Path | None) -> ImageTable:
+def _save_cached(images: ImageTable, cache: Path) -> ImageTable:
     """Saves images in the cache.
 
     Returns them mapped from its file, if that is an Arrow file; a cache that cannot be written is
     warned of.
     """
-    if not cache:
-        return images
-
     try:
         saved_manifests.save(images, cache)
         return saved_manifests.load(cache) if cache.suffix == saved.MAPPED else images

@@ -12,8 +12,6 @@ from io import BytesIO
 
 import pyarrow as pa
 
-from dali_pipes.checks import check_names
-from dali_pipes.data.composed import composed
 from dali_pipes.data.image_files.headers import (
     IMAGE_EXTENSIONS,
     Header,
@@ -22,22 +20,13 @@ from dali_pipes.data.image_files.headers import (
     fetch_error,
     is_image,
 )
-from dali_pipes.data.labels.reader import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import FileVersion, find_objects
 from dali_pipes.data.shards.remote import read_object
+from dali_pipes.data.sources.folders import Folder, make_labels, sort_by_class
 from dali_pipes.data.sources.layouts import refuse_other_objects
-from dali_pipes.data.sources.names import (
-    BESIDE,
-    HOUSEKEEPING_FOLDERS,
-    NUMBERED,
-    UNNAMED,
-    choose_classes,
-    is_housekeeping,
-    name_folders,
-    sort_names,
-)
-from dali_pipes.data.sources.rows.earlier import known_headers
+from dali_pipes.data.sources.names import HOUSEKEEPING_FOLDERS, is_housekeeping, sort_names
+from dali_pipes.data.sources.rows.earlier import EarlierScan, known_headers
 from dali_pipes.data.sources.rows.files import file_rows
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.progress import track
@@ -58,28 +47,31 @@ def scan_objects(
     """
     everything = find_objects(url)
     refuse_other_objects(url, everything)
-    images, omissions = sort_names(name for name in everything if not _is_in_housekeeping(name))
-    aside = {_housekeeping_folder(name) for name in everything if _is_in_housekeeping(name)}
-    omissions += count_by_kind(
-        ((HOUSEKEEPING_FOLDERS, f"{folder}/") for folder in sorted(aside)), "file"
-    )
-    if not images:
+    folders = _list_folders(everything)
+    holding = [folder for folder in folders if folder.images]
+    if not holding:
         extensions = ", ".join(IMAGE_EXTENSIONS)
         raise ManifestError(
             f"{url}: no shard there (NAME.tar or NAME.tfrecord), and no image ({extensions})"
         )
 
     classes: list[str] = []
+    omissions = [omission for folder in folders for omission in folder.omissions]
     if check.with_labels:
-        classes, images, more = _sort_by_class(url, images, everything, check)
-        omissions += more
-
-    # As ImageFolder sorts them: by class, then by folder, then by file.
-    numbers = {name: number for number, name in enumerate(classes)}
-    number_of = {name: numbers.get(composed(name.split("/")[0]), -1) for name in images}
-    images.sort(key=lambda name: (number_of[name], *os.path.split(name)))
+        if holding == folders[:1]:
+            raise ManifestError(
+                f"{url}: {(folders[0].images or [''])[0]} is in no class folder; put the images of "
+                "each class below a separate one"
+            )
+        # a folder in which no image is has no class, since a store has no folders of their own
+        top = folders[0]._replace(omissions=omissions)
+        below = [folder for folder in holding if folder.path]
+        numbered = _list_numbered(everything)
+        classes, holding = sort_by_class(url, [top, *below], numbered, EarlierScan(), check.classes)
+        omissions = holding[0].omissions
 
     # with their versions, by which a changed object is noticed when it is read
+    images = [image for folder in holding for image in folder.images or ()]
     versions = everything.versions(images)
     known = known_headers(before, check) if before is not None else {}
 
@@ -93,52 +85,42 @@ def scan_objects(
         headers = pool.map(header_of, images)
         rows = list(track(headers, "reading images", len(images), check.progress))
 
-    labels = (
-        no_labels(len(images))
-        if not check.with_labels
-        else pa.array([number_of[name] for name in images])
+    labels = pa.concat_arrays(
+        [make_labels(folder.label, len(folder.images or ()), check) for folder in holding]
     )
-    return classes, file_rows([os.fsencode(name) for name in images], labels, rows), omissions
+    return classes, file_rows(list(map(os.fsencode, images)), labels, rows), omissions
 
 
-def _sort_by_class(
-    url: str, images: list[str], everything: Iterable[str], check: ScanOptions
-) -> tuple[list[str], list[str], list[Omission]]:
-    """Returns class names, the images in class folders, and what is left out as it is in none."""
-    tops = {name.split("/")[0] for name in images if "/" in name}
-    beside = [name for name in images if "/" not in name]
-    if not tops:
-        raise ManifestError(
-            f"{url}: {beside[0]} is in no class folder; put the images of each class below a "
-            "separate one"
-        )
+def _list_folders(names: Iterable[str]) -> list[Folder]:
+    """Returns the folders in which objects of these names are, the root first, in the order of a
+    walk. What is left out besides files is of the root.
+    """
+    by_folder: dict[str, list[str]] = {"": []}
+    housekeeping: set[str] = set()
+    for name in names:
+        *above, _ = name.split("/")
+        depth = next((depth for depth, each in enumerate(above) if is_housekeeping(each)), None)
+        if depth is None:
+            by_folder.setdefault("/".join(above), []).append(name)
+        else:
+            housekeeping.add("/".join(above[: depth + 1]))
 
-    folder_of = name_folders(url, tops)
-    named = None if check.classes is None else check_names("classes", check.classes)
-
-    def subfolders(name: str) -> set[str]:
-        inner = (path.split("/") for path in images if path.startswith(f"{folder_of[name]}/"))
-        return {parts[1] for parts in inner if len(parts) > 2}
-
-    classes = choose_classes(url, folder_of, named, folder_of.__contains__, subfolders)
-    unnamed = [
-        name for name in images if "/" in name and composed(name.split("/")[0]) not in classes
+    folders = [
+        Folder(path, 0, *sort_names(sorted(files)))
+        for path, files in sorted(by_folder.items(), key=lambda pair: pair[0].split("/"))
     ]
+    folders[0].omissions.extend(
+        count_by_kind(((HOUSEKEEPING_FOLDERS, f"{each}/") for each in sorted(housekeeping)), "file")
+    )
+    return folders
 
-    # ImageFolder numbers such folders as classes if they hold images, so the user is told.
-    hidden = {
-        name.split("/")[0] for name in everything if is_image(name) and _is_in_housekeeping(name)
-    }
-    omissions = [
-        *count_by_kind((BESIDE, name) for name in beside),
-        *count_by_kind((UNNAMED, name) for name in unnamed),
-        *count_by_kind(
-            ((NUMBERED, name) for name in sorted(filter(is_housekeeping, hidden))), "folder"
-        ),
-    ]
 
-    kept = set(beside) | set(unnamed)
-    return classes, [name for name in images if name not in kept], omissions
+def _list_numbered(names: Iterable[str]) -> list[str]:
+    """Returns the housekeeping folders to which ImageFolder gives numbers, since images are in
+    them.
+    """
+    tops = {name.split("/")[0] for name in names if "/" in name and is_image(name)}
+    return sorted(filter(is_housekeeping, tops))
 
 
 class _Ends(BytesIO):
@@ -198,14 +180,3 @@ def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Heade
         return header
     except OSError as error:
         raise fetch_error(url, error) from None
-
-
-def _is_in_housekeeping(path: str) -> bool:
-    return any(map(is_housekeeping, path.split("/")[:-1]))
-
-
-def _housekeeping_folder(path: str) -> str:
-    """Returns the first folder in a path that is housekeeping."""
-    parts = path.split("/")
-    depth = next(depth for depth, part in enumerate(parts) if is_housekeeping(part))
-    return "/".join(parts[: depth + 1])

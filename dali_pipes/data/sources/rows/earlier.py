@@ -4,8 +4,9 @@ import contextlib
 import fcntl
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -65,52 +66,58 @@ class EarlierScan:
     Attributes:
         classes: those of the last scan.
         folders: the folders of the last scan, by their paths.
-        subfolders: the paths of the subfolders, by the path of their folder.
     """
 
     def __init__(
         self,
-        samples: pa.Table | None,
-        folders: FolderRecords,
-        classes: list[str],
-        trust: bool,
+        samples: pa.Table | None = None,
+        folders: FolderRecords = MappingProxyType({}),
+        classes: Sequence[str] = (),
+        trust: bool = False,
     ):
         self._samples = SCHEMA.empty_table() if samples is None else samples
-        self.classes = classes
+        self.classes = list(classes)
         self._trust = trust
-        self.folders: dict[bytes, _Known] = {}
-        self.subfolders: dict[bytes, list[bytes]] = defaultdict(list)
+        self.folders: dict[str, _Known] = {}
+        self._subfolders: dict[str, list[str]] = defaultdict(list)
 
         start = 0
         if sum(usable for _, usable, *_ in folders.values()) != len(self._samples):
             return  # the records belong to other samples
-        for name, (stamp, usable, others, omissions) in folders.items():
-            path = os.fsencode(name)
+        for path, (stamp, usable, others, omissions) in folders.items():
             self.folders[path] = _Known(stamp, start, usable, others, omissions)
             if path:  # the root is in no folder
-                self.subfolders[os.path.split(path)[0]].append(path)
+                folder, name = os.path.split(path)
+                self._subfolders[folder].append(name)
             start += usable
 
-    def has_all_of(self, path: bytes, stamp: int, check: ScanOptions) -> bool:
-        """Whether the last scan has all images of a folder: the folder had this stamp, all its
-        images can be used, and they were checked as thoroughly.
+    def known_folders(
+        self, root: Path, path: str, stamp: int, check: ScanOptions
+    ) -> list[str] | None:
+        """Returns the names of the folders in a folder of which the last scan has all images: it
+        had this stamp, all its images can be used, and they were checked as thoroughly.
+
+        Returns None if it has to be listed. A stamp of 0 says nothing.
         """
         known = self.folders.get(path)
-        if not (self._trust and known and known.stamp == stamp and not known.others):
-            return False
-        return bool(usable_rows(self.rows(path), check).all())
+        if not (self._trust and stamp and known and known.stamp == stamp and not known.others):
+            return None
+        if not usable_rows(self.rows(path), check).all():
+            return None
+        # a link whose target is gone is no folder any more, and changes no folder's time
+        return [name for name in self._subfolders[path] if (root / path / name).is_dir()]
 
-    def rows(self, path: bytes) -> pa.Table:
+    def rows(self, path: str) -> pa.Table:
         """Returns the usable images of a folder; no rows if the last scan did not have it."""
         known = self.folders.get(path, _Known(0, 0, 0, 0, []))
         return self._samples.slice(known.start, known.usable)
 
-    def with_headers(self, folder: bytes, files: list[bytes], check: ScanOptions) -> Iterator[File]:
+    def with_headers(self, folder: str, files: list[str], check: ScanOptions) -> Iterator[File]:
         """Returns the files of a folder, each with its header if a check as thorough as this one
         knows it.
         """
         known = known_headers(self.rows(folder), check)
-        return ((file, known.get(file)) for file in files)
+        return ((file, known.get(file)) for file in map(os.fsencode, files))
 
 
 @contextlib.contextmanager
