@@ -29,7 +29,6 @@ from dali_pipes.checks import check_int
 from dali_pipes.data import omissions
 from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
-from dali_pipes.data.image_files.wide import is_wide_format
 from dali_pipes.data.labels.reader import task_of
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission, is_of_annotation
@@ -168,13 +167,13 @@ class ImageTable:
         """
         task = self.task
         if task == "regression":
-            return self.samples["label"].numbers(ids)
+            return self.samples.numbers("label", ids)
 
         several = task == "multilabel"
         labels = (
-            self.samples["label"].matrix(ids, fill=-1)
+            self.samples.matrix("label", ids, fill=-1)
             if several
-            else self.samples["label"].numbers(ids)
+            else self.samples.numbers("label", ids)
         )
 
         # -1 is right only as the filling of several
@@ -196,7 +195,7 @@ class ImageTable:
             ManifestError: an image has no size.
         """
         sizes = np.stack(
-            [self.samples["height"].numbers(ids), self.samples["width"].numbers(ids)], axis=1
+            [self.samples.numbers("height", ids), self.samples.numbers("width", ids)], axis=1
         ).astype(np.int64)
         if sizes.min(initial=1) < 1:
             raise ManifestError(
@@ -205,11 +204,11 @@ class ImageTable:
 
         if not upright:
             return sizes
-        return turn_sizes(sizes, self.samples["orientation"].numbers(ids))
+        return turn_sizes(sizes, self.samples.numbers("orientation", ids))
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The numbers in the table's own columns, each (N,) or (N, K) of int64, float32 or bool."""
-        return {name: self.samples[COLUMN + name].numbers(ids) for name in self.numeric_columns}
+        return {name: self.samples.numbers(COLUMN + name, ids) for name in self.numeric_columns}
 
     @cached_property
     def numeric_columns(self) -> list[str]:
@@ -237,11 +236,12 @@ class ImageTable:
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
         """The texts of these samples in a column of targets, such as "text"."""
-        return [self.samples[TARGET + name].text(sample_id).decode() for sample_id in ids.tolist()]
+        texts: list[str] = self.samples.take(TARGET + name, ids).to_pylist()
+        return texts
 
     def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
         """(N,) int8, the EXIF orientations, 1 to 8."""
-        return self.samples["orientation"].numbers(ids)
+        return self.samples.numbers("orientation", ids)
 
     @cached_property
     def has_wide(self) -> bool:
@@ -251,17 +251,18 @@ class ImageTable:
 
     def take_wide(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(N,) which of these samples have 16 bits a channel."""
-        formats = self.samples["format"]
-        return np.array([is_wide_format(formats.text(row)) for row in ids.tolist()], bool)
+        wide: NDArray[np.bool_] = are_wide(self.samples.take("format", ids)).to_numpy(False)
+        return wide
 
     @cached_property
     def has_turned_boxes(self) -> bool:
         """Whether an image that has objects is turned by its EXIF tag."""
         if not self.has_target("boxes"):
             return False
-        boxes = self.samples[TARGET + "boxes"]
         return any(
-            ((boxes.lengths(ids) > 0) & (self.take_orientations(ids) != 1)).any()
+            (
+                self.take_orientations(ids[self.samples.lengths(TARGET + "boxes", ids) > 0]) != 1
+            ).any()
             for ids in self.samples.blocks()
         )
 
@@ -276,17 +277,17 @@ class ImageTable:
         """Where one sample's encoded mask is; None: it has none."""
         sample_id = self._row(sample_id)
         # a file of its own, or else a part of the image's shard
-        if self.has_target("mask") and (path := self.samples[TARGET + "mask"].text(sample_id)):
+        if self.has_target("mask") and (path := self.samples.text(TARGET + "mask", sample_id)):
             return Extent(self._file(path))
 
         if not self.has_target("mask_bytes") or not (
-            size := self.samples[TARGET + "mask_bytes"].number(sample_id)
+            size := self.samples.number(TARGET + "mask_bytes", sample_id)
         ):
             return None
 
         image, offset = (
             self.extent(sample_id),
-            self.samples[TARGET + "mask_offset"].number(sample_id),
+            self.samples.number(TARGET + "mask_offset", sample_id),
         )
         # the name of the member only serves messages
         return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
@@ -320,7 +321,7 @@ class ImageTable:
         """(N,) how each JPEG is coded, such as b"4:2:0 progressive" (`Header.jpeg`); b"" for other
         formats.
         """
-        texts = self.samples["jpeg"].matrix(ids)
+        texts = self.samples.matrix("jpeg", ids)
         width = texts.shape[1]
         return texts.view(f"S{width}")[:, 0] if width else np.zeros(len(ids), np.bytes_)
 
@@ -337,7 +338,7 @@ class ImageTable:
 
     def take_bytes(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """(N,) sizes of these encoded images."""
-        return self.samples["bytes"].numbers(ids)
+        return self.samples.numbers("bytes", ids)
 
     @cached_property
     def bytes_each(self) -> NDArray[np.int64]:
@@ -350,7 +351,7 @@ class ImageTable:
     @cached_property
     def bytes_in_all(self) -> int:
         """The size in bytes of all usable images as they are encoded."""
-        return sum(int(self.samples["bytes"].numbers(ids).sum()) for ids in self.samples.blocks())
+        return sum(int(self.samples.numbers("bytes", ids).sum()) for ids in self.samples.blocks())
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
@@ -462,12 +463,13 @@ class ImageTable:
 
         They do not depend on the root. Ranks compare them to notice that one loads other images.
         """
-        columns = [self.samples["path"], self.samples["member"]]
         blocks = (
             np.arange(first, min(first + block, len(self))) for first in range(0, len(self), block)
         )
         return [
-            zlib.crc32(b"".join(column.concatenate(ids).tobytes() for column in columns))
+            zlib.crc32(
+                b"".join(self.samples.values(name, ids)[0].tobytes() for name in ("path", "member"))
+            )
             for ids in blocks
         ]
 
@@ -503,7 +505,7 @@ class ImageTable:
         if isinstance(self.root, str):
             extent = self.extent(sample_id)
             return copy_of(extent.file, extent.stamp)
-        return self.root / os.fsdecode(self.samples["path"].text(self._row(sample_id)))
+        return self.root / os.fsdecode(self.samples.text("path", self._row(sample_id)))
 
     def extent(self, sample_id: int) -> Extent:
         """The place of one sample's encoded bytes.
@@ -512,12 +514,12 @@ class ImageTable:
             ManifestError: the manifest names a path outside the root, or bytes outside the shard.
         """
         sample_id = self._row(sample_id)
-        file = self._file(self.samples["path"].text(sample_id))
+        file = self._file(self.samples.text("path", sample_id))
         # `whole_files` is computed once, and saves looking up the name of each member
-        if not (member := b"" if self.whole_files else self.samples["member"].text(sample_id)):
+        if not (member := b"" if self.whole_files else self.samples.text("member", sample_id)):
             return Extent(file)
 
-        offset, length, *stamp = (self.samples[name].number(sample_id) for name in _PLACE)
+        offset, length, *stamp = (self.samples.number(name, sample_id) for name in _PLACE)
         # the rows of a mapped file are checked only as they are taken
         self._check_places(offset, length, stamp[0])
         return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
@@ -543,7 +545,7 @@ class ImageTable:
 
     def relative_name(self, sample_id: int) -> str:
         """`name` without the root."""
-        path, member = (self.samples[name].text(sample_id) for name in ("path", "member"))
+        path, member = (self.samples.text(name, sample_id) for name in ("path", "member"))
         return os.fsdecode(path + b"/" + member if member else path)
 
     def read(self, sample_id: int) -> NDArray[np.uint8]:
@@ -560,7 +562,7 @@ class ImageTable:
         The images must be whole files.
         """
         prefix = os.path.join(os.fsencode(self.root), b"")
-        matrix = self.samples["path"].matrix(ids, prefix)
+        matrix = self.samples.matrix("path", ids, prefix)
         # a path that begins with / would lead out of the root
         if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
             raise self._strange_path()
@@ -574,8 +576,7 @@ class ImageTable:
             self.take_sizes(ids)
             self.take_objects(ids)
 
-            column = self.samples["path"]
-            paths, lengths = column.concatenate(ids), column.lengths(ids)
+            paths, lengths = self.samples.values("path", ids)
             # no NUL byte, and no path that begins with /, which would lead out of the root
             if (
                 not paths.all()
@@ -583,8 +584,8 @@ class ImageTable:
             ):
                 raise self._strange_path()
 
-            packed = ids[self.samples["member"].lengths(ids) > 0]
-            offset, length, file_bytes, _ = (self.samples[name].numbers(packed) for name in _PLACE)
+            packed = ids[self.samples.lengths("member", ids) > 0]
+            offset, length, file_bytes, _ = (self.samples.numbers(name, packed) for name in _PLACE)
             self._check_places(offset, length, file_bytes)
 
     def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:

@@ -113,9 +113,3 @@ def _set_raw_mode(image: Any, raw_mode: str) -> None:
         tile._replace(args=(raw_mode, *tile[3][1:]) if isinstance(tile[3], tuple) else raw_mode)
         for tile in image.tile
     ]
-
-
-def is_wide_format(format: str | bytes) -> bool:
-    """Whether a manifest's format of an image is that of a wide one."""
-    name = format.decode() if isinstance(format, bytes) else format
-    return name in WIDE_FORMATS.values()

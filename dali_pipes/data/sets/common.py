@@ -27,7 +27,7 @@ def find_common(train: ImageTable, val: ImageTable) -> Omission | None:
         if turns or all(root.startswith(nearest) for root in roots):
             nearest = "" if turns else nearest
             is_common |= _are_in(_places(val, roots[1], nearest), _places(train, roots[0], nearest))
-    if not any(images.samples["content"].all_empty for images in (train, val)):
+    if not any(images.samples.all_empty("content") for images in (train, val)):
         contents, others = (images.samples.column("content") for images in (val, train))
         is_common |= _are_in(contents, others) & (pc.binary_length(contents).to_numpy() > 0)
 

@@ -48,7 +48,7 @@ def number_contents(images: ImageTable) -> NDArray[np.int64] | None:
     """Numbers the images, (n,): samples of the same bytes have the same number. None: their bytes
     were not all read (verify="full").
     """
-    if images.samples["content"].all_empty:
+    if images.samples.all_empty("content"):
         return None
     contents = images.samples.column("content")
     if pc.any(pc.equal(pc.binary_length(contents), 0)).as_py():

@@ -50,8 +50,7 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
 
 def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
     """Raises ManifestError if a source has objects and usable images, but no usable object."""
-    boxes = images.samples[TARGET + "boxes"] if images.has_target("boxes") else None
-    if boxes is None or any(boxes.lengths(ids).any() for ids in images.samples.blocks()):
+    if not images.has_target("boxes") or not images.samples.all_empty(TARGET + "boxes"):
         return
 
     lost = [
@@ -66,15 +65,15 @@ def _doubt_turned_images(images: ImageTable) -> ImageTable:
 
     A mask whose size fits only one way says so itself.
     """
-    boxes = images.samples[TARGET + "boxes"] if images.has_target("boxes") else None
-    if boxes is None and not images.has_target("mask"):
+    has_boxes = images.has_target("boxes")
+    if not has_boxes and not images.has_target("mask"):
         return images
 
     turned: list[int] = []
     for ids in images.samples.blocks():
         orientation = images.take_orientations(ids)
-        if boxes is not None:
-            unsaid = boxes.lengths(ids) > 0
+        if has_boxes:
+            unsaid = images.samples.lengths(TARGET + "boxes", ids) > 0
         else:
             height, width = images.take_sizes(ids).T
             # a mask of another size than the image is refused, so its size says how it was made

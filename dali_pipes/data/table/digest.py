@@ -58,16 +58,16 @@ def digest(classes: list[str], samples: Samples, labels: Take, sizes: Take) -> s
 def _add_column(sha: Any, name: str, samples: Samples) -> None:
     """Adds a column: its numbers, or the length of each text or list, and then all values."""
     if is_numeric(samples.whole[name].type):
-        _add_rows(sha, name, samples, lambda ids: samples[name].numbers(ids))
+        _add_rows(sha, name, samples, lambda ids: samples.numbers(name, ids))
         return
 
-    _add_rows(sha, name, samples, lambda ids: samples[name].lengths(ids))
-    total = sum(int(samples[name].lengths(ids).sum()) for ids in samples.blocks())
+    _add_rows(sha, name, samples, lambda ids: samples.lengths(name, ids))
+    total = sum(int(samples.lengths(name, ids).sum()) for ids in samples.blocks())
     _add(
         sha,
         _values(samples, name),
         name,
-        str(samples[name].concatenate(np.empty(0, np.int64)).dtype),
+        str(samples.values(name, np.empty(0, np.int64))[0].dtype),
         (total,),
     )
 
@@ -103,9 +103,9 @@ def _pad_labels(samples: Samples, labels: Take) -> Take:
 def _values(samples: Samples, name: str) -> Iterator[NDArray[Any]]:
     """Yields all texts or lists, one after the other, in blocks of few values."""
     for ids in samples.blocks():
-        parts = samples[name].lengths(ids).cumsum() // _VALUES
+        parts = samples.lengths(name, ids).cumsum() // _VALUES
         for some in np.split(ids, np.flatnonzero(np.diff(parts)) + 1):
-            yield samples[name].concatenate(some)
+            yield samples.values(name, some)[0]
 
 
 def _offsets(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:
@@ -113,6 +113,6 @@ def _offsets(samples: Samples, name: str) -> Iterator[NDArray[np.int64]]:
     end = np.zeros(1, np.int64)
     yield end
     for ids in samples.blocks():
-        ends = end[-1] + samples[name].lengths(ids).cumsum()
+        ends = end[-1] + samples.lengths(name, ids).cumsum()
         yield ends
         end = ends

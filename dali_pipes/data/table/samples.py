@@ -1,9 +1,9 @@
 """The rows of a manifest's usable images, by sample id.
 
-`Samples` is the table, or chosen rows of it; `Samples[name]` is a `Column`, which returns numbers,
-texts or lists for an array of ids. The table may be in a mapped file: only what is taken is copied.
-So columns are read through NumPy views of Arrow's buffers (`_view`), whose offsets are checked as
-they are used.
+`Samples` is the table, or chosen rows of it, and returns the cells of one column for an array of
+ids: numbers, texts or lists. The table may be in a mapped file: only what is taken is copied.
+Arrow follows the offsets of texts and lists without a check, and a damaged one would end the
+process, so each `_Chunk` of a column checks those of the rows that are taken.
 
 `take_objects` takes objects out of the columns in which a manifest has them. `Shards` numbers the
 files of a manifest: the window shuffle reads a few files at once by these numbers.
@@ -11,6 +11,7 @@ files of a manifest: the window shuffle reads a few files at once by these numbe
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dali_pipes.data.arrow_types import is_list
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.own_columns import COLUMN, is_numeric
 from dali_pipes.data.table.saved import MappedFile
@@ -56,7 +58,7 @@ class Samples:
         rows: NDArray[np.int64] | None = None,
     ):
         self.whole, self.files, self.rows = table, files, rows
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, tuple[list[_Chunk], Ids]] = {}
         self._valid: set[str] = set()  # names of columns that were checked as a whole
 
     def __len__(self) -> int:
@@ -65,17 +67,57 @@ class Samples:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.table(),)  # another process gets a copy
 
-    def __getitem__(self, name: str) -> "Column":
-        self.check()
-        # made once for each column, and used for every batch
-        if name not in self._columns:
-            self._columns[name] = Column(self.whole[name], self.rows)
-        return self._columns[name]
+    def numbers(self, name: str, ids: Ids) -> NDArray[Any]:
+        """(N,) or (N, K) values in the column's dtype.
+
+        The column has a number or boolean for each sample, or equally many for each.
+        """
+        parts, back = self._locate(name, ids)
+        numbers = [chunk.numbers(rows) for chunk, rows in parts]
+        return numbers[0] if back is None else np.concatenate(numbers)[back]
+
+    def number(self, name: str, sample_id: int) -> int:
+        return int(self.numbers(name, np.array([sample_id]))[0])
+
+    def take(self, name: str, ids: Ids) -> pa.Array:
+        """The texts or lists of these samples."""
+        parts, back = self._locate(name, ids)
+        cells = [chunk.take(rows) for chunk, rows in parts]
+        return cells[0] if back is None else pa.concat_arrays(cells).take(pa.array(back))
+
+    def values(self, name: str, ids: Ids) -> tuple[NDArray[Any], Ids]:
+        """(total,) the texts or lists of these samples, one after the other, and (N,) the length of
+        each: bytes, or values.
+        """
+        taken = _Chunk(self.take(name, ids))
+        return taken.values(), np.diff(taken.offsets).astype(np.int64)
+
+    def matrix(self, name: str, ids: Ids, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
+        """(N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
+        parts, back = self._locate(name, ids)
+        width = max(int(chunk.lengths(rows).max(initial=0)) for chunk, rows in parts)
+        padded = [chunk.pad(rows, width, fill) for chunk, rows in parts]
+        matrix = padded[0] if back is None else np.concatenate(padded)[back]
+
+        start = np.frombuffer(prefix, np.uint8)
+        return np.hstack([np.tile(start, (len(ids), 1)), matrix]) if prefix else matrix
+
+    def text(self, name: str, sample_id: int) -> bytes:
+        parts, _ = self._locate(name, np.array([sample_id]))
+        chunk, rows = parts[0]
+        return chunk.text(rows[0])
+
+    def lengths(self, name: str, ids: Ids) -> Ids:
+        """(N,) the lengths of the texts or lists: bytes, or values."""
+        parts, back = self._locate(name, ids)
+        lengths = [chunk.lengths(rows) for chunk, rows in parts]
+        return lengths[0] if back is None else np.concatenate(lengths)[back]
 
     def all_empty(self, name: str) -> bool:
         """Whether every sample has an empty text in this column."""
-        return self[name].all_empty or not any(
-            self[name].lengths(ids).any() for ids in self.blocks()
+        chunks, _ = self._chunks(name)
+        return all(chunk.all_empty for chunk in chunks) or not any(
+            self.lengths(name, ids).any() for ids in self.blocks()
         )
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -109,132 +151,136 @@ class Samples:
         for file in self.files:
             file.check()
 
+    def _chunks(self, name: str) -> tuple[list["_Chunk"], Ids]:
+        """The chunks of a column, and the row at which each ends."""
+        self.check()
+        # made once for each column, and used for every batch
+        if name not in self._columns:
+            column = self.whole[name]
+            # one chunk at least, which has the type of a column without rows
+            cells = [chunk for chunk in column.chunks if len(chunk)] or [pa.array([], column.type)]
+            self._columns[name] = [_Chunk(each) for each in cells], np.cumsum(list(map(len, cells)))
+        return self._columns[name]
 
-class Column:
-    """One column by sample id: numbers, texts or lists.
+    def _locate(self, name: str, ids: Ids) -> tuple[list[tuple["_Chunk", Ids]], Ids | None]:
+        """Finds the rows of samples in the chunks of a column.
+
+        Returns:
+            Each chunk that has some of them, with their rows in it; and where each sample is among
+            all these rows, None: in the order of `ids`.
+        """
+        chunks, ends = self._chunks(name)
+        rows = ids if self.rows is None else self.rows[ids]
+        if len(chunks) == 1 or not len(rows):
+            return [(chunks[0], rows)], None
+
+        # chunk by chunk: for a `take` from several Arrow copies all of them
+        numbers = np.searchsorted(ends, rows, side="right")
+        parts = [
+            (chunks[number], rows[numbers == number] - (ends[number - 1] if number else 0))
+            for number in np.unique(numbers).tolist()
+        ]
+        return parts, np.argsort(np.argsort(numbers, kind="stable"))
+
+
+class _Chunk:
+    """One chunk of a column: numbers, or texts or lists whose offsets are checked as they are used.
 
     Args:
-        column: the column of the whole table.
-        rows: (n,) the row of each sample; None: all rows in their order.
+        cells: the chunk.
     """
 
-    def __init__(self, column: pa.ChunkedArray, rows: Ids | None):
-        # one empty chunk at least, which has the dtype of a column without rows
-        chunks = [chunk for chunk in column.chunks if len(chunk)] or [pa.array([], column.type)]
-        self._chunks, self._ends = (
-            [_view(chunk) for chunk in chunks],
-            np.cumsum([len(chunk) for chunk in chunks]),
-        )
-        self._rows = rows
+    def __init__(self, cells: pa.Array):
+        self._cells, kind = cells, cells.type
+        if pa.types.is_fixed_size_list(kind) or pa.types.is_primitive(kind):
+            return
 
-    def numbers(self, ids: Ids) -> NDArray[Any]:
-        """Returns (N,) or (N, K) values in the column's dtype.
+        # Arrow has offsets of 32 bits for these types, and of 64 bits for the large ones
+        is_small = pa.types.is_list(kind) or pa.types.is_binary(kind) or pa.types.is_string(kind)
+        _, offsets, content, *_ = cells.buffers()
+        # an empty chunk may have no buffers
+        self.offsets = np.frombuffer(offsets or b"\0" * 8, np.int32 if is_small else np.int64)[
+            cells.offset : cells.offset + len(cells) + 1
+        ]
+        self._bytes = None if is_list(kind) else np.frombuffer(content or b"", np.uint8)
+        self._total = len(cells.values if self._bytes is None else self._bytes)
 
-        The column has a number or boolean for each sample, or equally many for each.
-        """
-        if len(self._chunks) == 1:
-            return self._chunks[0][self._rows_of(ids)]
+    def numbers(self, rows: Ids) -> NDArray[Any]:
+        # NumPy takes from its view of numbers much faster than Arrow from them
+        return self._view[rows] if self._view is not None else _to_numpy(self._copy(rows))
 
-        none = self._chunks[0][ids[:0]]
-        values = np.empty((len(ids), *none.shape[1:]), none.dtype)
-        for chunk, places, rows in self._by_chunk(ids):
-            values[places] = chunk[rows]
-        return values
+    @cached_property
+    def _view(self) -> NDArray[Any] | None:
+        """The numbers without a copy; None: they are booleans, which Arrow stores as bits."""
+        kind = self._cells.type
+        item = kind.value_type if pa.types.is_fixed_size_list(kind) else kind
+        return None if pa.types.is_boolean(item) else _to_numpy(self._cells)
 
-    def number(self, sample_id: int) -> int:
-        chunk, row = self._chunk_of(sample_id)
-        return int(chunk[row])
+    def take(self, rows: Ids) -> pa.Array:
+        """The texts or lists in these rows."""
+        # Arrow follows damaged offsets, and the process ends
+        self.bounds(rows)
+        # consecutive rows, as whenever all are read, need no copy
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+            return self._cells.slice(rows[0], len(rows))
+        return self._copy(rows)
 
-    def text(self, sample_id: int) -> bytes:
-        chunk, row = self._chunk_of(sample_id)
-        start, end = chunk.bounds(np.int64(row))
-        return chunk.values[start:end].tobytes()
+    def _copy(self, rows: Ids) -> pa.Array:
+        return self._cells.take(pa.array(rows, pa.int64()))
 
     @property
     def all_empty(self) -> bool:
-        """Whether all texts or lists in the table are empty."""
-        return all(chunk.all_empty for chunk in self._chunks)
+        """Whether all texts or lists are empty."""
+        return bool(self.offsets[0] == self.offsets[-1])
 
-    def lengths(self, ids: Ids) -> Ids:
-        """Returns (N,) the lengths of the texts or lists: bytes, or values."""
-        lengths = np.empty(len(ids), np.int64)
-        for _, places, start, end in self._bounds(ids):
-            lengths[places] = end - start
+    def values(self) -> NDArray[Any]:
+        """All texts or lists, one after the other."""
+        if self._bytes is None:
+            return _to_numpy(self._cells.flatten())
+        return self._bytes[self.offsets[0] : self.offsets[-1]]
+
+    def lengths(self, rows: Ids) -> Ids:
+        start, end = self.bounds(rows)
+        lengths: Ids = (end - start).astype(np.int64)
         return lengths
 
-    def concatenate(self, ids: Ids) -> NDArray[Any]:
-        """Returns (total,) the texts or lists of these samples, one after the other."""
-        rows = self._rows_of(ids)
+    def pad(self, rows: Ids, width: int, fill: int) -> NDArray[Any]:
+        """(N, width) each text or list, filled up: faster than by Arrow's `take`."""
+        start, end = self.bounds(rows)
+        values = _to_numpy(self._cells.values) if self._bytes is None else self._bytes
+        if not len(values):  # NumPy's take fails, with mode=clip too
+            return np.full((len(rows), width), fill, values.dtype)
 
-        # Consecutive rows are one piece of the chunk, which is not copied.
-        if len(self._chunks) == 1 and len(rows) and (np.diff(rows) == 1).all():
-            start, end = self._chunks[0].bounds(rows)
-            return self._chunks[0].values[start[0] : end[-1]]
-
-        # Else each value is taken by its number: where its sample begins, and its place within it.
-        lengths = self.lengths(ids)
-        begin = lengths.cumsum() - lengths
-        values = np.empty(int(lengths.sum()), self._chunks[0].values.dtype)
-        for chunk, places, start, end in self._bounds(ids):
-            within = np.arange((end - start).sum()) - np.repeat(
-                (end - start).cumsum() - (end - start), end - start
-            )
-            values[np.repeat(begin[places], end - start) + within] = chunk.values[
-                np.repeat(start, end - start) + within
-            ]
-        return values
-
-    def matrix(self, ids: Ids, prefix: bytes = b"", fill: int = 0) -> NDArray[Any]:
-        """Returns (N, L): `prefix` and the text or list of each sample, filled up with `fill`."""
-        parts = list(self._bounds(ids))
-        column = np.arange(
-            max((int((end - start).max(initial=0)) for _, _, start, end in parts), default=0)
-        )
-
-        matrix = np.empty((len(ids), len(prefix) + len(column)), self._chunks[0].values.dtype)
-        matrix[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
-        for chunk, places, start, end in parts:
-            # clip: short texts at the end of a chunk would reach beyond it; `fill` replaces what is
-            # read there
-            values = chunk.values.take(start[:, None] + column, mode="clip")
-            values[column >= (end - start)[:, None]] = fill
-            matrix[places, len(prefix) :] = values
-
+        column = np.arange(width)
+        # clip: a short text at the end would reach beyond all values; `fill` replaces what is read
+        matrix = values.take(start[:, None] + column, mode="clip")
+        matrix[column >= (end - start)[:, None]] = fill
         return matrix
 
-    def _rows_of(self, ids: Any) -> Any:
-        return ids if self._rows is None else self._rows[ids]
+    def text(self, row: np.int64) -> bytes:
+        start, end = self.bounds(row)
+        assert self._bytes is not None
+        return self._bytes[start:end].tobytes()
 
-    def _chunk_of(self, sample_id: int) -> tuple[Any, int]:
-        """Returns the chunk of a sample, and its row in the chunk."""
-        row = self._rows_of(sample_id)
-        number = int(np.searchsorted(self._ends, row, side="right")) if len(self._chunks) > 1 else 0
-        return self._chunks[number], row - int(self._ends[number - 1]) if number else row
+    def bounds(self, rows: Any) -> tuple[Any, Any]:
+        """Where the texts or lists in these rows begin and end.
 
-    def _by_chunk(self, ids: Ids) -> Iterator[tuple[Any, Any, Ids]]:
-        """Yields each chunk that has any of the samples, the positions of these in `ids`, and their
-        rows in the chunk.
+        Raises:
+            ManifestError: that is outside all values.
         """
-        rows = self._rows_of(ids)
-        if len(self._chunks) == 1:
-            yield self._chunks[0], slice(None), rows
-            return
-
-        numbers = np.searchsorted(self._ends, rows, side="right")
-        for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
-            yield (
-                self._chunks[number],
-                places,
-                rows[places] - (self._ends[number - 1] if number else 0),
+        start, end = self.offsets[rows], self.offsets[rows + 1]
+        if ((start < 0) | (end < start) | (end > self._total)).any():
+            raise ManifestError(
+                "the manifest is damaged: a text in it has no end; scan the images again"
             )
+        return start, end
 
-    def _bounds(self, ids: Ids) -> Iterator[tuple[Any, Any, Ids, Ids]]:
-        """Yields each chunk that has any of the samples, the positions of these in `ids`, and where
-        their values begin and end in the chunk.
-        """
-        for chunk, places, rows in self._by_chunk(ids):
-            yield chunk, places, *chunk.bounds(rows)
+
+def _to_numpy(cells: pa.Array) -> NDArray[Any]:
+    if pa.types.is_fixed_size_list(cells.type):
+        return _to_numpy(cells.flatten()).reshape(len(cells), cells.type.list_size)
+    numbers: NDArray[Any] = cells.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 class OwnColumns(Mapping[str, Any]):
@@ -247,7 +293,7 @@ class OwnColumns(Mapping[str, Any]):
         if COLUMN + name not in self._names:
             raise KeyError(name)
         if is_numeric(self._samples.whole[COLUMN + name].type):
-            return self._samples[COLUMN + name].numbers(np.arange(len(self._samples)))
+            return self._samples.numbers(COLUMN + name, np.arange(len(self._samples)))
         return self._samples.column(COLUMN + name).combine_chunks()
 
     def __iter__(self) -> Iterator[str]:
@@ -255,75 +301,6 @@ class OwnColumns(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-class _Ragged:
-    """One chunk of texts or lists: all values, and where those of each row begin and end."""
-
-    def __init__(self, chunk: pa.Array):
-        # Arrow has offsets of 32 bits for these types, and of 64 bits for the large ones
-        small = (
-            pa.types.is_list(chunk.type)
-            or pa.types.is_binary(chunk.type)
-            or pa.types.is_string(chunk.type)
-        )
-
-        _, offsets, *rest = chunk.buffers()
-        kind = np.dtype(np.int32 if small else np.int64)
-        # an empty chunk may have no buffers
-        self._offsets = np.frombuffer(offsets or b"\0" * 8, kind)[
-            chunk.offset : chunk.offset + len(chunk) + 1
-        ]
-
-        if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
-            values = chunk.values.to_numpy(zero_copy_only=False)
-        else:
-            values = np.frombuffer(rest[0] or b"", np.uint8)
-        self._total = len(values)
-        # NumPy's take fails on an empty array, with mode=clip too
-        self.values = values if self._total else np.zeros(1, values.dtype)
-
-    @property
-    def all_empty(self) -> bool:
-        return bool(self._offsets[0] == self._offsets[-1])
-
-    def bounds(self, rows: Any) -> tuple[Any, Any]:
-        """Returns where the values of these rows begin and end; ManifestError if that is outside
-        all values.
-        """
-        start, end = self._offsets[rows].astype(np.int64), self._offsets[rows + 1].astype(np.int64)
-        if (start < 0).any() or (end < start).any() or (end > self._total).any():
-            raise ManifestError(
-                "the manifest is damaged: a text in it has no end; scan the images again"
-            )
-        return start, end
-
-
-class _Bits:
-    """One chunk of booleans, which Arrow stores as bits; it is indexed like an array."""
-
-    def __init__(self, chunk: pa.Array):
-        self._bytes, self._offset = np.frombuffer(chunk.buffers()[1] or b"", np.uint8), chunk.offset
-
-    def __getitem__(self, rows: Any) -> Any:
-        # eight values in a byte, the lowest bit first
-        place = rows + self._offset
-        return (self._bytes[place >> 3] >> (place & 7) & 1).astype(bool)
-
-
-def _view(chunk: pa.Array) -> Any:
-    """Returns an array of numbers, or something that is indexed like one; for texts and lists
-    `_Ragged`.
-    """
-    kind = chunk.type
-    if pa.types.is_fixed_size_list(kind):
-        values = _view(chunk.flatten())
-        if isinstance(values, _Bits):
-            values = values[np.arange(len(chunk) * kind.list_size)]
-        return values.reshape(len(chunk), kind.list_size)
-    if pa.types.is_boolean(kind):
-        return _Bits(chunk)
-    return chunk.to_numpy() if pa.types.is_primitive(kind) else _Ragged(chunk)
 
 
 def take_objects(
@@ -340,23 +317,24 @@ def take_objects(
         ManifestError: their columns do not belong together, or a label is no class.
     """
     # a box is 4 numbers
-    counts = samples[TARGET + "boxes"].lengths(ids) // 4
+    counts = samples.lengths(TARGET + "boxes", ids) // 4
 
     # every other column must have as many objects for each image as there are boxes
-    def values(name: str, width: int = 1) -> NDArray[Any] | None:
+    def take(name: str, width: int = 1) -> NDArray[Any] | None:
         if TARGET + name not in samples.whole.column_names:
             return None
-        if (samples[TARGET + name].lengths(ids) != width * counts).any():
+        values, lengths = samples.values(TARGET + name, ids)
+        if (lengths != width * counts).any():
             raise ManifestError(
                 f"{root}: the manifest has objects of which {name} are too few or too "
                 "many; scan again"
             )
-        return samples[TARGET + name].concatenate(ids)
+        return values
 
     boxes, labels, points = (
-        values("boxes", 4),
-        values("box_labels"),
-        values("keypoints", 3 * len(names)),
+        take("boxes", 4),
+        take("box_labels"),
+        take("keypoints", 3 * len(names)),
     )
 
     if boxes is None or labels is None:
@@ -368,9 +346,7 @@ def take_objects(
         )
 
     keypoints = None if points is None else points.reshape(len(labels), len(names), 3)
-    return Objects(
-        counts, boxes.reshape(-1, 4), labels, values("areas"), values("crowd"), keypoints
-    )
+    return Objects(counts, boxes.reshape(-1, 4), labels, take("areas"), take("crowd"), keypoints)
 
 
 class Shards(NamedTuple):
@@ -409,5 +385,5 @@ def number_shards(samples: Samples, root: Path | str) -> Shards:
         numbers,
         names,
         files,
-        *(samples[name].numbers(firsts) for name in ("file_bytes", "mtime_ns")),
+        *(samples.numbers(name, firsts) for name in ("file_bytes", "mtime_ns")),
     )

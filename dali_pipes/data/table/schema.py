@@ -1,5 +1,7 @@
 """The table in a manifest: its columns (`SCHEMA`) and their types, and functions on such tables."""
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -80,7 +82,7 @@ def split_usable(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     return pa.Table.from_batches(usable, table.schema), pa.Table.from_batches(others, table.schema)
 
 
-def are_wide(formats: pa.ChunkedArray) -> pa.ChunkedArray:
+def are_wide(formats: pa.Array | pa.ChunkedArray) -> Any:
     """Returns which images have 16 bits a channel, by the column `format`."""
     return pc.is_in(formats, pa.array(list(WIDE_FORMATS.values())))
 
