@@ -20,7 +20,7 @@ from dali_pipes.data.sources.shards import (
     is_shard,
     list_missing_shards,
 )
-from dali_pipes.data.sources.tree import walk
+from dali_pipes.data.sources.tree import files_below
 
 UNNAMED = "images that the source does not name"
 INDEX = "index.arrow"  # the file beside images that has their manifest (index.py)
@@ -81,17 +81,14 @@ def _count_in_folders(folder: Path | str, shards: Collection[str]) -> list[Omiss
     if isinstance(folder, str):
         return []
 
-    unread: list[tuple[str, str]] = []
-    for listed in walk(folder):
-        if not listed.path:
-            continue
-        files = listed.paths
-        unread += [("images in folders beside the shards", each) for each in sort_names(files)[0]]
-        unread += [
-            ("shards in folders beside the shards", file)
-            for file in files
-            if (is_shard(file) or file.endswith(".parquet")) and file not in shards
-        ]
+    # they are counted and not read, so what lies behind links is not theirs
+    files = [file for file in files_below(folder, links=False) if "/" in file]
+    unread = [("images in folders beside the shards", image) for image in sort_names(files)[0]]
+    unread += [
+        ("shards in folders beside the shards", file)
+        for file in files
+        if (is_shard(file) or file.endswith(".parquet")) and file not in shards
+    ]
     return count_by_kind(unread)
 
 

@@ -27,15 +27,17 @@ from dali_pipes.data.sources.names import (
     LOOPS,
     NUMBERED,
     UNNAMED,
+    UNREADABLE,
     choose_classes,
     name_folders,
     refuse_inner_folders,
+    refuse_split_names,
     sort_names,
 )
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords
 from dali_pipes.data.sources.rows.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.sources.shards import is_shard
-from dali_pipes.data.sources.tree import Listed, walk
+from dali_pipes.data.sources.tree import Listed, files_below, walk
 from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
@@ -75,7 +77,8 @@ def sort_by_class(
     Args:
         folders: the root first.
         numbered: folders that are left out, and to which ImageFolder gives numbers.
-        named: the classes that the user names; None: each folder in the root is one.
+        named: the classes that the user names, as `check_names` returns them; None: each folder in
+            the root is one.
 
     Raises:
         ManifestError: the folders are splits, or are not those that are named.
@@ -96,8 +99,6 @@ def sort_by_class(
         name: {folder.path.split("/")[1] for folder in group if "/" in folder.path}
         for name, group in groups.items()
     }
-    if named is not None:
-        named = check_names("classes", named)  # in one form of their accents
     classes = choose_classes(root, counts, inner, named)
 
     kept: list[Folder] = []
@@ -227,23 +228,43 @@ def list_folders(
     def known(path: str, stat: os.stat_result) -> list[str] | None:
         return earlier.known_folders(root, path, _stamp(stat), check)
 
-    for listed in walk(root, entries=entries, known=known):
+    # in one form of their accents
+    named = None if check.classes is None else check_names("classes", check.classes)
+    unnamed: list[str] = []
+    # Where images have labels, the root has no stamp. Without labels it has one, which must not be
+    # newer than its listing, so it is listed anew.
+    for listed in walk(root, entries=entries if check.with_labels else None, known=known):
         if not listed.path and check.with_labels:
-            # a folder that the user names is a class, whatever it is called
-            named = [
-                name for name in listed.housekeeping if composed(name) in (check.classes or ())
+            if named is None:
+                # by the names alone, before all that is below them is listed
+                refuse_split_names(root, name_folders(root, listed.folders))
+            else:
+                # a folder that the user names is a class, whatever it is called; others may be
+                # unreadable
+                inside = [*listed.folders, *listed.housekeeping]
+                unnamed = [name for name in listed.folders if composed(name) not in named]
+                listed.folders = sorted(name for name in inside if composed(name) in named)
+                aside = {*unnamed, *listed.folders}
+                listed.housekeeping = [name for name in listed.housekeeping if name not in aside]
+            numbered = [
+                name
+                for name in listed.housekeeping
+                if any(map(is_image, files_below(root, name, hidden=True)))
             ]
-            listed.folders = sorted([*listed.folders, *named])
-            listed.housekeeping = [name for name in listed.housekeeping if name not in named]
-            numbered = [name for name in listed.housekeeping if _holds_image(root, name)]
         folders.append(_folder(listed, earlier))
 
+    unreadable: list[str] = []
+    for name in unnamed:
+        files = files_below(root, name, unreadable=unreadable)
+        folders.append(Folder(name, 0, sort_names(files)[0], []))
+    lost = count_by_kind(((UNREADABLE, path) for path in unreadable), "folder")
+    folders[0].omissions.extend(lost)
     if not check.with_labels:
         what = "no image in it"
     else:
         if len(folders) == 1:
             _refuse_no_classes(root)
-        classes, folders = sort_by_class(root, folders, numbered, earlier, check.classes)
+        classes, folders = sort_by_class(root, folders, numbered, earlier, named)
         count = len({folder.path.split("/")[0] for folder in folders[1:]})
         what = f"its {count} class folders hold no image"
 
@@ -268,11 +289,6 @@ def _refuse_no_classes(root: Path) -> None:
 
 def _has_shards(listed: Listed) -> bool:
     return any(is_shard(name) or name.endswith(".parquet") for name in listed.files or ())
-
-
-def _holds_image(root: Path, folder: str) -> bool:
-    """Whether ImageFolder finds an image below a folder, which goes through housekeeping too."""
-    return any(any(map(is_image, each.files or ())) for each in walk(root, folder, hidden=True))
 
 
 def _folder(listed: Listed, earlier: EarlierScan) -> Folder:

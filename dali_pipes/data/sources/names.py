@@ -298,6 +298,7 @@ _COMPARED = 20  # names without a folder that are compared with the folders
 
 BESIDE = "images beside the class folders"
 UNNAMED = "images of folders that classes does not name"
+UNREADABLE = "unreadable folders that classes does not name"
 LOOPS = "links to a folder that they lie in"
 NUMBERED = "housekeeping folders with images, to which ImageFolder gives class numbers"
 
@@ -388,6 +389,12 @@ def refuse_split_folders(
         f"{place}: holds {' and '.join(splits)}, not classes; name one of them: {place}/{first} "
         f"(classes=[{','.join(splits)}] takes them as classes)"
     )
+
+
+def refuse_split_names(place: Path | str, names: Iterable[str]) -> None:
+    """Raises ManifestError if folders of these names are splits whatever is in them."""
+    images = dict.fromkeys(names, 1)
+    refuse_split_folders(place, images, {name: set() for name in images})
 
 
 def refuse_inner_folders(

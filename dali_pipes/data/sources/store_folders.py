@@ -12,6 +12,7 @@ from io import BytesIO
 
 import pyarrow as pa
 
+from dali_pipes.checks import check_names
 from dali_pipes.data.image_files.headers import (
     IMAGE_EXTENSIONS,
     Header,
@@ -67,7 +68,8 @@ def scan_objects(
         top = folders[0]._replace(omissions=omissions)
         below = [folder for folder in holding if folder.path]
         numbered = _list_numbered(everything)
-        classes, holding = sort_by_class(url, [top, *below], numbered, EarlierScan(), check.classes)
+        named = None if check.classes is None else check_names("classes", check.classes)
+        classes, holding = sort_by_class(url, [top, *below], numbered, EarlierScan(), named)
         omissions = holding[0].omissions
 
     # with their versions, by which a changed object is noticed when it is read

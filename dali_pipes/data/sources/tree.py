@@ -1,4 +1,6 @@
-"""What is below a folder of this machine: `walk` lists it, folder by folder."""
+"""What is below a folder of this machine: `walk` lists what is read, folder by folder, and an
+error ends it; `files_below` lists what is only counted, as far as it can be listed.
+"""
 
 import os
 import time
@@ -49,7 +51,6 @@ def walk(
     start: str = "",
     *,
     entries: Sequence[tuple[str, bool]] | None = None,
-    hidden: bool = False,
     known: Callable[[str, os.stat_result], list[str] | None] | None = None,
 ) -> Iterator[Listed]:
     """Yields a folder and all folders below it, each before those in it, in sorted order.
@@ -59,7 +60,6 @@ def walk(
     Args:
         start: the folder, relative to the root.
         entries: those of this folder, as from `list_entries`; None: it is listed here.
-        hidden: go through housekeeping too.
         known: returns the folders in a folder that need not be listed, by its path and state.
 
     Raises:
@@ -81,7 +81,7 @@ def walk(
             listed = Listed(path, stat, now, None, inner or [], [])
             if inner is None:
                 known_entries = entries if path == start else None
-                _sort(listed, known_entries or list_entries(full), hidden)
+                _sort(listed, known_entries or list_entries(full))
         except OSError as error:
             raise ManifestError(
                 f"{full}: {describe_os_error(error)}; make it readable, or move it away"
@@ -92,12 +92,50 @@ def walk(
         waiting += [(listed.join(name), above) for name in reversed(listed.folders)]
 
 
-def _sort(listed: Listed, entries: Iterable[tuple[str, bool]], hidden: bool) -> None:
+def _sort(listed: Listed, entries: Iterable[tuple[str, bool]]) -> None:
     listed.files = []
     for name, is_folder in entries:
         if not is_folder:
             listed.files.append(name)
-        elif hidden or not is_housekeeping(name):
+        elif not is_housekeeping(name):
             listed.folders.append(name)
         else:
             listed.housekeeping.append(name)
+
+
+def files_below(
+    root: str | Path,
+    start: str = "",
+    *,
+    hidden: bool = False,
+    links: bool = True,
+    unreadable: list[str] | None = None,
+) -> Iterator[str]:
+    """Yields the files below a folder, by their paths relative to the root, each folder once.
+
+    A folder that cannot be listed is passed over.
+
+    Args:
+        start: the folder, relative to the root.
+        hidden: go through housekeeping too.
+        links: go through links to folders.
+        unreadable: gets the folders that cannot be listed.
+    """
+
+    def pass_over(error: OSError) -> None:
+        if unreadable is not None:
+            unreadable.append(os.path.relpath(error.filename, root) + "/")
+
+    listed: set[str] = set()
+    for where, folders, files in os.walk(os.path.join(root, start), True, pass_over, links):
+        # links to one another would be followed along each way through them
+        place = os.path.realpath(where)
+        if place in listed:
+            folders.clear()
+            continue
+        listed.add(place)
+
+        folders[:] = sorted(name for name in folders if hidden or not is_housekeeping(name))
+        inside = os.path.relpath(where, root)
+        for name in sorted(files):
+            yield os.path.normpath(os.path.join(inside, name))

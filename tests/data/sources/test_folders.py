@@ -3,6 +3,11 @@ named.
 """
 
 import os
+import shutil
+import time
+import unicodedata
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +15,7 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 
 import dali_pipes as dp
+from dali_pipes.data.sources import scans
 from dali_pipes.data.sources.names import is_housekeeping
 
 HOUSEKEEPING = [
@@ -194,6 +200,82 @@ def test_folders_that_classes_does_not_name_are_left_out_by_name(tmp_path):
         (each.kind, each.number) for each in manifest.omissions
     ]
     assert scan(tmp_path, classes=[".hidden", "a"]).classes == [".hidden", "a"]
+
+
+def forbid(monkeypatch, *names):
+    """Folders of these names cannot be listed."""
+    original = os.scandir
+
+    def refuse(path="."):
+        if not isinstance(path, int) and Path(os.fsdecode(path)).name in names:
+            raise PermissionError(13, "Permission denied", path)
+        return original(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
+@pytest.mark.parametrize("options", [{}, {"classes": ["a"]}, {"with_labels": False}])
+def test_what_is_left_out_by_its_name_may_be_unreadable(tmp_path, monkeypatch, options):
+    draw(tmp_path, "a/0.jpg", "lost+found/0.jpg", ".Trash-0/0.jpg")
+    forbid(monkeypatch, "lost+found", ".Trash-0")
+    manifest = scan(tmp_path, **options)
+    assert paths(manifest) == ["a/0.jpg"]
+    aside = {name for each in manifest.omissions for name in each.names}
+    assert aside == {"lost+found/", ".Trash-0/"}
+
+
+def test_only_folders_that_classes_names_are_read(tmp_path, monkeypatch):
+    draw(tmp_path, "a/0.jpg", "b/0.jpg", "b/inner/1.jpg", "secret/0.jpg")
+    # folders that link to one another would have very many paths
+    for one in range(8):
+        (tmp_path / f"b/{one}").mkdir()
+        for other in range(8):
+            (tmp_path / f"b/{one}/to{other}").symlink_to(tmp_path / f"b/{other}")
+    forbid(monkeypatch, "secret")
+    manifest = scan(tmp_path, classes=["a"])
+    assert paths(manifest) == ["a/0.jpg"]
+    assert [(each.kind, each.names) for each in manifest.omissions] == [
+        ("images of folders that classes does not name", ["b/0.jpg", "b/inner/1.jpg"]),
+        ("unreadable folders that classes does not name", ["secret/"]),
+    ]
+    shutil.rmtree(tmp_path / "b")
+    with pytest.raises(dp.ManifestError, match="secret: permission denied; make it readable"):
+        scan(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["\u00e9t\u00e9", ".cach\u00e9"])
+def test_classes_are_found_in_any_form_of_their_accents(tmp_path, name):
+    draw(tmp_path, f"{name}/0.jpg", "Cat/0.jpg")
+    for form in ("NFC", "NFD"):
+        manifest = scan(tmp_path, classes=[unicodedata.normalize(form, name), "Cat"])
+        assert manifest.labels.tolist() == [0, 1] and not manifest.omissions
+
+
+def test_splits_are_refused_before_what_is_in_them_is_listed(tmp_path, monkeypatch):
+    draw(tmp_path, "train/a/0.jpg", "val/a/0.jpg")
+    forbid(monkeypatch, "a")
+    with pytest.raises(dp.ManifestError, match="holds train and val, not classes"):
+        scan(tmp_path)
+
+
+def test_a_file_that_came_while_a_scan_waited_is_read(tmp_path, monkeypatch):
+    root, cache, old = tmp_path / "set", tmp_path / "m.arrow", time.time() - 60
+    draw(root, "0.jpg")
+    original = scans.scanning_into
+
+    @contextmanager
+    def wait(cache):
+        # as another scan into this cache would take its time, after this one has seen the root
+        draw(root, "1.jpg")
+        os.utime(root, (old, old))
+        with original(cache):
+            yield
+
+    monkeypatch.setattr(scans, "scanning_into", wait)
+    options = {"with_labels": False, "cache": cache, "unchanged": "folder"}
+    assert len(scan(root, **options)) == 2
+    monkeypatch.undo()
+    assert len(scan(root, **options)) == 2
 
 
 @pytest.mark.parametrize(
