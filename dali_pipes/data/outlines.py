@@ -166,9 +166,8 @@ def _has_points(polygon: Any) -> bool:
 
 def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | None:
     if outline.get("size") != [height, width]:
-        return (
-            f"run lengths of a mask of {outline.get('size')}, and the image is [{height}, {width}]"
-        )
+        size = f"{outline.get('size')!r:.40}"
+        return f"run lengths of a mask of {size}, and the image is [{height}, {width}]"
 
     try:
         runs = _read_runs(outline["counts"])

@@ -11,7 +11,7 @@ from dali_pipes.measure.workload import from_dict, to_dict
 from dali_pipes.plan.steps.functions import Augment
 
 
-def invert(image):
+def invert(image, numbers=None):
     return 255 - image
 
 

@@ -276,8 +276,10 @@ def _read_areas(
     given = [entry.get("area") for entry in entries]
     areas, bad = _read_numbers([[0 if area is None else area] for area in given], 1)
     is_unknown = np.array([area is None for area in given], bool)
+    with np.errstate(all="ignore"):  # a box that is not finite is named later
+        areas = np.where(is_unknown, boxes[:, 2] * boxes[:, 3], areas[:, 0])
     return (
-        np.where(is_unknown, boxes[:, 2] * boxes[:, 3], areas[:, 0]),
+        areas,
         {number: f"its area is no number ({given[number]!r:.40})" for number in bad},
     )
 

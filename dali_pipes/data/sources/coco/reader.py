@@ -271,6 +271,11 @@ def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Head
     if header.problem or (height, width) == size:
         return header
 
+    if not all(isinstance(side, int | float) for side in (height, width)):
+        return header._replace(
+            problem=f"{file.name} has {width!r:.20} × {height!r:.20} as its width and height, "
+            "which are no numbers; write them as numbers, or leave them out"
+        )
     why = (
         f"{file.name} has it as {width!r:.20} × {height!r:.20} pixels, and the file has "
         f"{size[1]} × {size[0]}"

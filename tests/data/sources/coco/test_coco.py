@@ -224,11 +224,20 @@ def test_ids_are_compared_as_they_are_written_and_numbers_come_before_texts(fold
     assert "its image_id '9' is none" in manifest.problems[0][1]
 
 
-def test_a_size_as_text_is_another_one(folder):
-    images = [{"id": 9, "file_name": "0.jpg", "height": "30"}, {"id": 8, "file_name": "1.jpg"}]
+@pytest.mark.parametrize("height", ["30", [30], {}])
+def test_a_size_that_is_no_number_is_named_as_such(folder, height):
+    images = [{"id": 9, "file_name": "0.jpg", "height": height}, {"id": 8, "file_name": "1.jpg"}]
     file = written(folder, [one(1, image_id=8)], images=images)
     ((_, why),) = Manifest.from_coco(file, progress=False).problems
-    assert why.startswith("a.json has it as 40 × '30' pixels, and the file has 40 × 30")
+    assert f"40 × {height!r} as its width and height, which are no numbers" in why
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("side", [1e200, float("inf")])
+def test_a_huge_box_is_named_without_a_warning(folder, side):
+    file = written(folder, [one(1), one(2, bbox=[0, 0, side, side])])
+    dropped = dict(Manifest.from_coco(file, progress=False).dropped)
+    assert any("not finite" in why for why in dropped.values())
 
 
 @pytest.mark.parametrize(
