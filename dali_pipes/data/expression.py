@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,16 @@ class Rows:
         self._columns = {
             name.removeprefix(COLUMN): name for name in (*_OF_AN_IMAGE, *own_columns(samples.whole))
         }
+        # `in` compares a column with each value of a list, and to compose it takes most of the time
+        self._composed: dict[str, pa.ChunkedArray] = {}
 
     def column(self, name: str) -> pa.ChunkedArray:
         """The column of this name; the table's own comes before that of an image."""
         if name not in self._columns:
             raise _missing(name, self._columns)
-        return composed_column(self._samples.column(self._columns[name]))
+        if name not in self._composed:
+            self._composed[name] = composed_column(self._samples.column(self._columns[name]))
+        return self._composed[name]
 
     def class_numbers(self, name: str) -> list[int]:
         """The numbers of the classes with this name.
@@ -123,9 +128,7 @@ class Rows:
             told = ", ".join(map(ast.unparse, sides))
             raise ConfigError(f"{told}: one side of a comparison must be a column")
         if names == [CLASS]:
-            return self._match_class(
-                function, _literal(right if isinstance(left, ast.Name) else left)
-            )
+            return self._match_classes(function, [right if isinstance(left, ast.Name) else left])
 
         values = [
             self._find_column(side) if isinstance(side, ast.Name) else _literal(side)
@@ -146,18 +149,21 @@ class Rows:
                 f"{ast.unparse(left)}: `in` takes a column and a list of values, such as class in "
                 "('cat', 'dog')"
             )
-        column = self.column("label") if left.id == CLASS else self._find_column(left)
-        none = pa.array(np.zeros(len(column), bool))
+        if left.id == CLASS:
+            return self._match_classes("equal", right.elts)
+        none = pa.array(np.zeros(len(self._find_column(left)), bool))
         return reduce(pc.or_, (self._compare(left, ast.Eq(), value) for value in right.elts), none)
 
-    def _match_class(self, function: str, name: Any) -> pa.Array:
-        """Which samples have this class, or do not have it."""
-        if function not in ("equal", "not_equal") or not isinstance(name, str):
+    def _match_classes(self, function: str, nodes: list[ast.expr]) -> pa.Array:
+        """Which samples have one of these classes, or have none of them."""
+        names = list(map(_literal, nodes))
+        is_usable = function in ("equal", "not_equal")
+        if not is_usable or not all(isinstance(name, str) for name in names):
             raise ConfigError(
                 "class takes ==, !=, in and not in, and names of classes in quotes; label has the "
                 "number of the class"
             )
-        numbers = pa.array(self.class_numbers(name), pa.int32())
+        numbers = pa.array(chain.from_iterable(map(self.class_numbers, names)), pa.int32())
         labels = self._samples.column("label")
         if pa.types.is_list(labels.type):
             # several classes each: an image matches if one of them does

@@ -100,7 +100,10 @@ def class_names(features: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def _item(feature: Any) -> dict[str, Any]:
     """What is in lists, of lists, of a feature; {} if that is none of `datasets`."""
-    # `datasets` before version 4 has lists too
-    while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
-        feature = feature["feature"] if isinstance(feature, dict) else (feature or [{}])[0]
+    lists = ("Sequence", "List", "LargeList")
+    # `datasets` before version 4 has lists of Python too, and a struct may have a field `feature`
+    while isinstance(feature, list) or (
+        isinstance(feature, dict) and feature.get("_type") in lists
+    ):
+        feature = feature.get("feature") if isinstance(feature, dict) else (feature or [{}])[0]
     return feature if isinstance(feature, dict) else {}

@@ -21,6 +21,8 @@ from dali_pipes.errors import OmissionError
 NO_LABEL = "no label"
 HOLE_IN_LABELS = "an empty place in its list of labels"
 _WITHOUT = f"{NO_LABEL}: no "
+# the last form is that of a class number that is too large (sources/shards.py)
+_OF_LABEL = re.compile(rf"{NO_LABEL}\b|{HOLE_IN_LABELS}|label \d+;")
 _OF_ANNOTATION = re.compile(r"annotation .+?: |annotations\[\d+\]: ")
 
 
@@ -41,6 +43,11 @@ def unusable_label(why: str) -> str:
 def is_without_label(problem: str) -> bool:
     """Whether nothing is beside an image that could be its label (`without_label`)."""
     return problem.startswith(_WITHOUT)
+
+
+def is_of_label(problem: str) -> bool:
+    """Whether an image can be used where no label is needed."""
+    return _OF_LABEL.match(problem) is not None
 
 
 def is_of_annotation(problem: str) -> bool:

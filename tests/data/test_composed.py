@@ -11,7 +11,8 @@ from later import later
 from PIL import Image
 
 import dali_pipes as dp
-from dali_pipes.data.composed import composed, decomposed
+from dali_pipes.data import expression
+from dali_pipes.data.composed import composed, composed_column, decomposed
 
 hf = later("datasets")
 NFC = "café"
@@ -128,3 +129,39 @@ def test_values_of_a_column_are_equal_in_any_form(tmp_path):
     for seed in range(4):
         parts = manifest.split({"a": 0.5, "b": 0.5}, by="city", seed=seed)
         assert sorted(map(len, parts.values())) in ([4, 8], [0, 12])
+
+
+def test_a_filter_composes_each_column_once(tmp_path, monkeypatch):
+    """It takes much longer than to compare the column with a value."""
+    names = [form("Zürich") for form in (composed, decomposed)] + ["Bern", "Genève"]
+    rows = zip(write_pictures(tmp_path, 4), names, names, strict=True)
+    lines = [",".join(row) for row in rows]
+    (tmp_path / "t.csv").write_text("path,label,city\n" + "\n".join(lines))
+    manifest = dp.Manifest.open(tmp_path / "t.csv", progress=False)
+
+    columns, lookups = [], []
+    monkeypatch.setattr(
+        expression,
+        "composed_column",
+        lambda column: columns.append(column) or composed_column(column),
+    )
+    original = expression.pc.is_in
+    monkeypatch.setattr(
+        expression.pc,
+        "is_in",
+        lambda *args, **options: lookups.append(1) or original(*args, **options),
+    )
+
+    many = ", ".join(f"'{form('Genève')}'" for form in (composed, decomposed)) + ", 'x', 'y'"
+    for text, kept in (
+        (f"city in ('Zürich', {many})", [0, 1, 3]),
+        (f"city not in ({many}) and city != 'Bern' and 'Zürich' == city", [0, 1]),
+    ):
+        columns.clear()
+        assert manifest.filter(text).labels.tolist() == manifest.labels[kept].tolist()
+        assert len(columns) == 1
+
+    assert len(manifest.filter(f"class in ('{decomposed('Zürich')}', 'Genève')")) == 3
+    assert len(lookups) == 1
+    assert len(manifest.filter("class not in ('Zürich', 'Genève')")) == 1
+    assert not len(manifest.filter("class in ()"))

@@ -14,8 +14,9 @@ from dali_pipes.data import omissions
         "label 2000000; number the classes from 0, without large gaps",
     ],
 )
-def test_which_problems_are_of_images_without_a_label(problem):
-    assert not omissions.is_of_object(problem)
+def test_problems_of_labels_are_told_from_others(problem):
+    assert omissions.is_of_label(problem)
+    assert not omissions.is_of_label("empty file") and not omissions.is_of_object(problem)
     assert omissions.is_without_label(problem) == ("no .cls" in problem)
 
 

@@ -14,10 +14,12 @@ from enum import Enum, auto
 from typing import Any
 
 # of botocore, google.auth, Azure, huggingface_hub, aiohttp and httpx, by the names of their types
-_LOGIN_OR_SETTINGS = re.compile(
-    r".*(Credential|Token|SSO|Authentication).*|RefreshError|ProfileNotFound|ConfigNotFound"
-    r"|ConfigParseError|InvalidConfigError|ParamValidationError|InvalidURL|UnsupportedProtocol"
-    r"|InvalidProtocol|EndpointProviderError|OfflineModeIsEnabled"
+_LOGIN = re.compile(r".*(Credential|Token|SSO|Authentication).*|RefreshError")
+# what a library refuses before it sends anything, whether the store has answered before or not
+_NEVER_SENT = re.compile(
+    r"(No|Partial)CredentialsError|ProfileNotFound|ConfigNotFound|ConfigParseError"
+    r"|InvalidConfigError|ParamValidationError|InvalidURL|UnsupportedProtocol|InvalidProtocol"
+    r"|EndpointProviderError|OfflineModeIsEnabled"
 )
 _MISSING = (404, 410)
 # no permission, or the server does not do this at all
@@ -53,8 +55,12 @@ def judge(error: BaseException, has_answered: bool) -> Fault:
         refusals = PermissionError | NotImplementedError | ssl.SSLCertVerificationError
         if isinstance(cause, refusals) or status in _REFUSED:
             return Fault.REFUSED
+
+        names = [kind.__name__ for kind in type(cause).__mro__]
+        if any(map(_NEVER_SENT.fullmatch, names)):
+            return Fault.UNANSWERED
         if not has_answered and (
-            any(_LOGIN_OR_SETTINGS.fullmatch(kind.__name__) for kind in type(cause).__mro__)
+            any(map(_LOGIN.fullmatch, names))
             or (400 <= status < 500 and status not in _PASSING)
             or isinstance(cause, socket.gaierror)
             or (isinstance(cause, OSError) and cause.errno in _NO_NETWORK)

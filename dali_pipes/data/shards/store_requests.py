@@ -21,7 +21,8 @@ from dali_pipes.errors import ConfigError
 _ATTEMPTS, _FIRST_PAUSE_S, _MAX_PAUSE_S = 10, 0.2, 10.0
 # for each request while none succeeds, so that a store that is away is reported within minutes
 _ATTEMPTS_WHILE_FAILING = 2
-_ATTEMPTS_UNANSWERED = 4  # if the store has never answered, and its login or network may be wrong
+# if the store has never answered, and its login or network may be wrong, or nothing was sent to it
+_ATTEMPTS_UNANSWERED = 4
 _QUIET_ATTEMPTS = 3  # of a request, before a warning says what it waits for
 _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, plus one for so many bytes
 _PACKAGES = {

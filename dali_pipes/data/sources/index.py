@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.omissions import is_of_label
 from dali_pipes.data.shards.addresses import absolute, is_remote, is_web
 from dali_pipes.data.shards.copies import cache_folder, copy_of
 from dali_pipes.data.shards.listing import list_objects, version_of
@@ -33,7 +34,10 @@ log = logging.getLogger(__name__)
 
 
 def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
-    """Reads the images that a folder's index has; None: there is no index.
+    """Reads the images that a folder's index has.
+
+    Returns None if there is no index, or one that was written with other options than are asked
+    for.
 
     If the index was written before the shards were uploaded, it has only their sizes, which are
     compared now. If it was written in the store, it has their ETags, which are compared when a
@@ -44,8 +48,7 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
             where nothing is asked.
 
     Raises:
-        ManifestError: the index is damaged, was written with other options than are asked for, or
-            is not of the files that are there.
+        ManifestError: the index is damaged, or is not of the files that are there.
     """
     place = f"{url.rstrip('/')}/{INDEX}"
     again = (
@@ -64,12 +67,15 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
         raise ManifestError(f"{place}: damaged ({error}); write it again: {again}") from None
 
     written = images.facts.reading
+    if not any(is_of_label(why) for _, why in images.problems):
+        written = {**written, "with_labels": False}  # no image is left out for its label
     if any(written.get(name) != value for name, value in asked.items()):
         few = ", ".join(f"{name}={value}" for name, value in asked.items())
-        raise ManifestError(
-            f"{place}: was not written with {few}; write it again with these options, or leave "
-            "them out (Manifest.scan and Manifest.from_table read the images without an index)"
+        do = "write it again with these options to open it as fast"
+        log.warning(
+            "%s was not written with %s, so the images are read instead of it; %s", place, few, do
         )
+        return None
 
     if not images.whole_files:
         refuse_several_splits(url, _files_of(images.shards.names))

@@ -53,10 +53,7 @@ def test_answers_of_s3(code, status, expected):
 def test_errors_of_botocore():
     lost = botocore.CredentialRetrievalError(provider="x", error_msg="y")
     for error in (
-        botocore.NoCredentialsError(),
         lost,
-        botocore.ProfileNotFound(profile="x"),
-        botocore.ParamValidationError(report="Invalid bucket name"),
         botocore.EndpointConnectionError(endpoint_url="x", error=NO_NAME),
     ):
         assert judged(error) is Fault.UNANSWERED
@@ -69,6 +66,21 @@ def test_errors_of_botocore():
         botocore.IncompleteReadError(actual_bytes=1, expected_bytes=2),
     ):
         assert judged(passing) is Fault.PASSING
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_what_is_refused_before_it_is_sent_does_not_depend_on_the_store(has_answered):
+    """Nor is it asked ten times, as what may pass is."""
+    offline = type("OfflineModeIsEnabled", (ConnectionError,), {})()  # of huggingface_hub
+    for error in (
+        botocore.NoCredentialsError(),
+        botocore.PartialCredentialsError(provider="x", cred_var="y"),
+        botocore.ProfileNotFound(profile="x"),
+        botocore.ParamValidationError(report="Invalid bucket name"),
+        aiohttp.InvalidURL("http://:"),
+        offline,
+    ):
+        assert judged(error, has_answered) is Fault.UNANSWERED, error
 
 
 def test_errors_of_aiohttp():

@@ -284,6 +284,15 @@ def test_a_store_that_has_answered_is_asked_ten_times_for_its_name_and_login(odd
     assert len(Odd.asked) == 10
 
 
+def test_what_is_never_sent_is_not_asked_ten_times_of_a_store_that_has_answered(odd):
+    assert listing.is_there("odd://bucket/train")
+    odd.setattr(Odd, "error", ProfileNotFound("The profile (x) could not be found"))
+    Odd.asked.clear()
+    with pytest.raises(OSError, match=r"cannot be fetched \(4 times: .*\); docs/object-stores.md"):
+        remote.read_object("odd://bucket/train/shard-000000.tar")
+    assert len(Odd.asked) == 4
+
+
 def test_without_a_network_the_first_failure_is_told(odd, caplog):
     odd.setattr(Odd, "error", caused(*name_not_known(-3)))
     with pytest.raises(ManifestError, match=r"Cannot connect to host\); docs/object-stores.md"):

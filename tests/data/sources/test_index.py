@@ -407,22 +407,71 @@ def test_an_index_with_targets_serves_who_asks_for_them_and_who_asks_for_none(
             {"targets": dp.Targets(mask=".png", mask_values={0: 1})},
         ),
         ({"targets": dp.Targets(text=".txt", mask=".png")}, {"targets": dp.Targets(text=".txt")}),
-        ({"targets": dp.Targets(text=".txt")}, {"with_labels": False}),
         ({"with_labels": False}, {"with_labels": False, "bits": 16}),
     ],
-    ids=["no text", "another", "other values", "more", "labels", "bits"],
+    ids=["no text", "another", "other values", "more", "bits"],
 )
-def test_an_index_that_was_written_with_other_options_is_refused(tmp_path, written, wanted):
+def test_an_index_that_was_written_with_other_options_is_not_taken(
+    tmp_path, caplog, written, wanted
+):
     folder = tars(tmp_path / "captions", (".txt", ".png"))
     Manifest.scan(f"file://{folder}", progress=False, **written).save_index()
     for copy in copies.cache_folder().glob("copy-*"):
         copy.unlink()
+    found = Manifest.open(f"file://{folder}", progress=False, **wanted)
+    assert len(found) == 6 and len(list(copies.cache_folder().glob("copy-*"))) == 2
+    assert all(
+        found.has_target({"mask": "mask_bytes"}.get(name, name))
+        for name in wanted.get("targets", dp.Targets()).named
+    )
+    assert (
+        f"index.arrow was not written with {next(iter(wanted))}=" in caplog.text
+        and "write it again with these options" in caplog.text
+    )
+
+
+@pytest.mark.parametrize("targets", [dp.Targets(), dp.Targets(text=".txt")], ids=["labels", "text"])
+def test_an_index_with_labels_serves_who_asks_for_none(store, tmp_path, asked, targets):
+    folder = tars(tmp_path / "captions", (".txt",)) if targets.named else store
+    Manifest.scan(f"file://{folder}", targets=targets, progress=False).save_index()
+    asked.clear()
+    found = Manifest.open(f"file://{folder}", with_labels=False, progress=False)
+    assert asked == ["index.arrow"] and len(found) == len(opened(folder))
+
+
+def test_images_of_16_bits_are_read_instead_of_an_index(store):
+    opened(store).save_index()
+    for options in ({"bits": 16}, {"bits": 16, "with_labels": False}):
+        assert len(Manifest.open(f"file://{store}", progress=False, **options)) == 37
+
+
+def test_images_that_an_index_lacks_for_want_of_a_label_are_found_without_labels(store):
+    with tarfile.open(store / "unlabelled.tar", "w") as archive:
+        add(archive, "x.jpg", image_bytes("JPEG"))
+    opened(store).save_index()
+    assert (
+        len(opened(store)) == 37
+        and len(Manifest.open(f"file://{store}", with_labels=False, progress=False)) == 38
+    )
+
+
+def test_images_that_an_index_lacks_for_a_wrong_label_are_found_without_labels(store):
+    with tarfile.open(store / "mislabelled.tar", "w") as archive:
+        for key, label in (("x", "2000000"), ("y", "cat")):
+            add(archive, f"{key}.jpg", image_bytes("JPEG"))
+            add(archive, f"{key}.cls", label.encode())
+    opened(store).save_index()
+    assert len(opened(store)) == 37
+    assert len(Manifest.open(f"file://{store}", with_labels=False, progress=False)) == 39
+
+
+@pytest.mark.parametrize("option", ["task", "label_column"])
+def test_what_shards_do_not_take_is_said_beside_an_index_too(store, option):
+    opened(store).save_index()
     with pytest.raises(
-        ManifestError,
-        match=r"index.arrow: was not written with \w+=.*; write it again with these options, or",
+        dp.ConfigError, match=f"{option} would change nothing: .* does not take it; leave it out"
     ):
-        Manifest.open(f"file://{folder}", progress=False, **wanted)
-    assert len(Manifest.scan(f"file://{folder}", progress=False, **wanted)) == 6
+        Manifest.open(f"file://{store}", progress=False, **{option: "classification"})
 
 
 def test_an_index_of_parquet_serves_who_asks_for_the_same_columns(tmp_path, asked):
@@ -449,9 +498,9 @@ def test_an_index_of_parquet_serves_who_asks_for_the_same_columns(tmp_path, aske
     )
     assert found.take_texts("text", np.arange(2)) == ["a", "b"]
     assert opened(tmp_path).classes == ["cat", "dog"]
-    others = {"label_column": "kind", "targets": dp.Targets(text="label"), "progress": False}
-    with pytest.raises(ManifestError, match="was not written with"):
-        Manifest.open(url, **others)
+    assert Manifest.open(
+        url, label_column="label", targets=dp.Targets(text="kind"), progress=False
+    ).classes == ["0", "1"]
 
 
 def test_an_index_that_would_be_empty_is_refused(tmp_path):
