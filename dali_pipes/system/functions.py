@@ -13,7 +13,10 @@ from dali_pipes.errors import ConfigError
 
 
 def import_function(
-    name: str, arguments: Sequence[str] = (), optional: Iterable[str] = ()
+    name: str,
+    arguments: Sequence[str] = (),
+    optional: Iterable[str] = (),
+    instead: str = "let it take these",
 ) -> Callable[..., Any]:
     """Returns the function "module:name" of a module that Python finds, or that is in the working
     directory.
@@ -25,6 +28,7 @@ def import_function(
     Args:
         arguments: what it will be called with, by position.
         optional: what it will be called with too, by name, if it takes it.
+        instead: what to do about a function that cannot be called with these, for the error.
 
     Raises:
         ConfigError: there is no such function, or it cannot be called so. Errors
@@ -33,8 +37,8 @@ def import_function(
     module, _, function = name.partition(":")
     if not module or not function:
         raise ConfigError(
-            f"{name!r} names no function; write module:function, such as my_train:make_loader "
-            "for my_train.py here"
+            f"{name!r} names no function; write module:function, such as my_code:my_function "
+            "for my_code.py here"
         )
 
     # a path gives the folder to import from, and the name of the module
@@ -89,8 +93,8 @@ def import_function(
         signature.bind(*arguments, **dict.fromkeys(named))
     except TypeError as error:
         given = f"as {function}({', '.join(passed)})" if passed else "without arguments"
-        instead = "let it take these" if passed else "give them defaults"
-        raise ConfigError(f"{name} is called {given} ({error}); {instead}") from None
+        advice = instead if passed else "give them defaults"
+        raise ConfigError(f"{name} is called {given} ({error}); {advice}") from None
     except ValueError:  # functions in C may have no signature
         pass
     return loaded

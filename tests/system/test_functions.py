@@ -35,7 +35,9 @@ def test_the_working_directory_is_searched_last_and_kept_only_if_needed(here, mo
     found.mkdir()
     for folder, value in ((here, 3), (found, 4)):
         (folder / "my_steps.py").write_text(f"def make():\n    return {value}\n")
-    (here / "my_helper.py").write_text("def make():\n    import my_later\n    return my_later.NINE\n")
+    (here / "my_helper.py").write_text(
+        "def make():\n    import my_later\n    return my_later.NINE\n"
+    )
     (here / "my_later.py").write_text("NINE = 9\n")
     monkeypatch.syspath_prepend(found)
     before = [*sys.path]
