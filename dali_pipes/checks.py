@@ -134,12 +134,17 @@ def check_fill(name: str, value: Any) -> tuple[int, int, int]:
     """Returns a color, of which one number stands for all three; YAML has only lists."""
     value = to_python(value)
     numbers = list(value) if isinstance(value, (list, tuple)) else [value]
-    if len(numbers) not in (1, 3):
+    whole = all(
+        isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= 255
+        for number in numbers
+    )
+    if len(numbers) not in (1, 3) or not whole:
         raise ConfigError(
-            f"{name} is {describe_value(value)}; it takes a number from 0 to 255, or three: red, "
-            "green and blue"
+            f"{name} is {describe_value(value)}; it takes a whole number from 0 to 255, or three: "
+            "red, green and blue"
         )
-    red, green, blue = (check_int(name, number, 0, 255) for number in numbers * (3 // len(numbers)))
+
+    red, green, blue = numbers * (3 // len(numbers))
     return red, green, blue
 
 

@@ -308,6 +308,13 @@ def test_the_table_of_contents_is_complete():
     assert all(hasattr(dali_pipes, each) for each in dali_pipes.__all__)
 
 
+def test_pages_that_a_folder_names_are_there():
+    pages = [page for page in MODULES if page.name == "__init__.py"]
+    docstrings = [ast.get_docstring(ast.parse(page.read_text())) or "" for page in pages]
+    named = {name for text in docstrings for name in re.findall(r"`([\w/]+\.py)`", text)}
+    assert [name for name in sorted(named) if not [*PACKAGE.rglob(name)]] == []
+
+
 @pytest.mark.slow
 def test_no_two_classes_of_the_package_have_one_name():
     """One word has one meaning (a name is read without its module)."""

@@ -469,10 +469,35 @@ def test_modules_of_torchvision_as_they_are():
         check_functions(transform, torch.device("cpu"))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"function": "own_functions:none"}, "function of Augment: own_functions:none: .* has no"),
+        (
+            {"function": "add_light"},
+            "function of Augment: 'add_light' names no function; .*my_code",
+        ),
+        ({"function": "my_broken:make"}, "'my_broken:make', which cannot be imported: No module"),
+        (
+            {"function": "own_functions:brighten"},
+            r"own_functions:brighten is called as brighten\(image\) \(.*'draws'\); set draws, or",
+        ),
+        ({"function": "own_functions:add_noise", "draws": 1}, "let it take these, or leave draws"),
+        ({"function": brighten, "geometry": "math:sqrt"}, "geometry of Augment: math:sqrt is call"),
+    ],
+)
+def test_a_name_of_no_such_function(tmp_path, monkeypatch, options, message):
+    (tmp_path / "my_broken.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(dp.ConfigError, match=message) as raised:
+        dp.Augment(**options)
+    names = [value for value in options.values() if isinstance(value, str)]
+    assert [str(raised.value).count(name) for name in names] == [1] * len(names)
+
+
 def test_its_arguments():
     for wrong, message in (
         ({"function": 3}, "function of Augment is 3; it takes a function of a tensor"),
-        ({"function": "own_functions:none"}, "'own_functions:none', which cannot be imported"),
         ({"function": brighten, "draws": 65}, "draws is 65"),
         ({"function": brighten, "per": "pixel"}, "per is 'pixel'"),
         ({"function": brighten, "where": "device"}, "where is 'device'"),

@@ -1,6 +1,7 @@
 """timm's policies: distributions are those of timm's own transforms, and pixels too."""
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -157,6 +158,8 @@ def test_other_strings_are_refused(config):
         Augmenter([{"name": "TimmRandAugment", "config": config}])
 
 
-def test_a_wrong_color_is_refused():
-    with pytest.raises(OptionError, match="fill is 256; it takes whole numbers from 0 to 255"):
-        Augmenter([{"name": "TimmRandAugment", "fill": [0, 256, 0]}])
+@pytest.mark.parametrize("fill", [[0, 256, 0], [1.0, 2, 3], [True, 0, 0], [1, 2], [], "red", None])
+def test_a_wrong_color_is_refused_whole(fill):
+    takes = "it takes a whole number from 0 to 255, or three: red, green and blue"
+    with pytest.raises(OptionError, match=re.escape(f"fill is {fill!r}; {takes}")):
+        Augmenter([{"name": "TimmRandAugment", "fill": fill}])

@@ -351,7 +351,7 @@ def test_mistakes_are_named():
         ],
         "translate is .*; it takes 2 numbers": [{"name": "RandomAffine", "translate": 1}],
         "fill is 'red'; it takes": [{"name": "RandomAffine", "fill": "red"}],
-        "fill is 300; it takes whole numbers from 0 to 255": [{"name": "Pad", "fill": 300}],
+        "fill is 300; it takes a whole number from 0 to 255, or": [{"name": "Pad", "fill": 300}],
         "padding is -1; it takes whole numbers from 0 on": [{"name": "Pad", "padding": -1}],
         "Pad does not take interpolation": [{"name": "Pad", "interpolation": "nearest"}],
         "before has 1025 steps": ["RandomPerspective"] * 1025,

@@ -1,5 +1,6 @@
 """Functions that users name as module:function."""
 
+import json
 import re
 import sys
 
@@ -29,6 +30,28 @@ def test_a_function_of_the_working_directory_or_of_a_file_is_taken(here):
     assert import_function("./deep/my_other.py:make")() == 4
 
 
+def test_the_working_directory_is_searched_last_and_kept_only_if_needed(here, monkeypatch):
+    found = here / "found"
+    found.mkdir()
+    for folder, value in ((here, 3), (found, 4)):
+        (folder / "my_steps.py").write_text(f"def make():\n    return {value}\n")
+    (here / "my_helper.py").write_text(
+        "def make():\n    import my_later\n    return my_later.NINE\n"
+    )
+    (here / "my_later.py").write_text("NINE = 9\n")
+    monkeypatch.syspath_prepend(found)
+    before = [*sys.path]
+
+    assert import_function("my_steps:make")() == 4
+    with pytest.raises(ConfigError):
+        import_function("no_such:make")
+    assert sys.path == before
+
+    # a module of the working directory imports others from there, also later
+    assert import_function("my_helper:make")() == 9
+    assert sys.path == [*before, str(here)]
+
+
 def test_what_is_written_in_c_is_taken_with_a_signature_or_without(here):
     assert import_function("time:monotonic")() > 0
     assert import_function("builtins:dict")() == {}
@@ -46,6 +69,8 @@ def test_what_is_written_in_c_is_taken_with_a_signature_or_without(here):
         ("no_such:make", "there is no module no_such in "),
         ("my_folder.no.deep:make", "there is no module my_folder.no.deep in "),
         ("my_folder..deep:make", "there is no module my_folder..deep in "),
+        ("~no_such_user/x.py:make", "there is no file "),
+        ("json.mine:make", f"there is no module json.mine in {json.__file__}"),
         ("./sys.py:make", "the name sys is taken by the module sys; rename your file"),
         ("my_train:needs", "my_train:needs is called without arguments (missing"),
     ],
@@ -54,6 +79,8 @@ def test_what_cannot_be_called_is_named(here, name, message):
     (here / "my_train.py").write_text("def needs(size):\n    return size\n")
     (here / "sys.py").write_text("def make():\n    return 4\n")
     (here / "my_folder").mkdir()
+    (here / "json").mkdir()
+    (here / "json/mine.py").write_text("def make():\n    return 4\n")
     with pytest.raises(ConfigError, match=re.escape(message)):
         import_function(name)
 

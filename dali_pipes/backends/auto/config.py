@@ -11,7 +11,8 @@ from dali_pipes.system.cpus import available_cpus
 
 
 def _refuse_exact(option: str, value: Any) -> None:
-    if value:
+    # 1 is taken as True; any other kind is refused with those of other options
+    if value is True or (isinstance(value, int) and value == 1):
         raise ConfigError(
             f"{option} cannot be had with a loader that may change its backend: pixels of backends "
             "differ in their last bits; name one, such as DaliConfig(exact=True)"

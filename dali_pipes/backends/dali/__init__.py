@@ -1,5 +1,6 @@
 """DALI: its graph, the inputs of the graph, and how images are decoded.
 
-`backend.py` builds the pipeline and delivers batches, `feed.py` passes the plan to it, `graph.py`
-and `augment.py` hold the operators, and `decoding.py` decides between regions and whole images.
+`backend.py` builds the pipeline and delivers batches, `feed.py` passes the plan to it, and
+`graph.py` holds the operators. `decoding.py` decides between regions and whole images, and
+`routes.py` which decoder takes an image.
 """

@@ -12,7 +12,7 @@ from dali_pipes.data.own_columns import COLUMN, stored_type
 SCHEMA = pa.schema(
     {
         "path": pa.large_binary(),  # relative to the root, as the file system has it
-        "label": pa.int32(),  # or another type of labels/stored.py
+        "label": pa.int32(),  # or another type of `stored_type`
         "bytes": pa.int64(),
         "mtime_ns": pa.int64(),
         "height": pa.int32(),

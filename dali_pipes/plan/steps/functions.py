@@ -37,7 +37,8 @@ class Augment:
     Args:
         function: takes an image, (C, H, W), and returns one of the same shape, dtype and device. It
             may write into the image, and may be called in several threads at once. Text, as in
-            YAML, is the name of a function to import, "package.module:function".
+            YAML, is the name of a function to import, "package.module:function" or
+            "./file.py:function".
         draws: how many random numbers the function takes as its second argument: (draws,) float32
             in [0, 1), on the image's device. At most 64.
         per: "image", or "batch" for a function of (N, C, H, W) images and (N, draws) numbers, which
@@ -67,10 +68,15 @@ class Augment:
 
     def __post_init__(self) -> None:
         check_options(self)
-        arguments = ("image", "numbers") if self.draws else ("image",)
-        self.function = _to_function("function", self.function, arguments)
+        arguments: tuple[str, ...]
+        arguments, instead = ("image",), "set draws, or let it take only the image"
+        if self.draws:
+            arguments, instead = ("image", "numbers"), "let it take these, or leave draws at 0"
+        self.function = _to_function("function", self.function, arguments, instead)
+
         if self.geometry is not None:
-            self.geometry = _to_function("geometry", self.geometry, ("numbers", "shape"))
+            arguments, instead = ("numbers", "shape"), "let it take these"
+            self.geometry = _to_function("geometry", self.geometry, arguments, instead)
 
     @property
     def title(self) -> str:
@@ -96,14 +102,17 @@ class Augment:
         return matrices
 
 
-def _to_function(option: str, value: Any, arguments: tuple[str, ...]) -> Callable[..., Any]:
+def _to_function(
+    option: str, value: Any, arguments: tuple[str, ...], instead: str
+) -> Callable[..., Any]:
     if isinstance(value, str):
         try:
-            value = import_function(value, arguments)
-        except (ImportError, ConfigError) as error:
+            value = import_function(value, arguments, instead=instead)
+        except ConfigError as error:
+            raise ConfigError(f"augment: {option} of Augment: {error}") from None
+        except ImportError as error:  # of a module that this one imports
             raise ConfigError(
-                f"augment: {option} is {value!r}, which cannot be imported: {error}; it takes a "
-                "name such as 'package.module:function'"
+                f"augment: {option} of Augment is {value!r}, which cannot be imported: {error}"
             ) from None
 
     if isinstance(value, type) or not callable(value):

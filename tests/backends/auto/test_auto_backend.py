@@ -253,6 +253,15 @@ def test_fixed_keeps_the_likely_one(manifest, monkeypatch):
         assert choosing.current == 0 and not choosing.tried
 
 
+def test_exact_is_refused_and_other_kinds_are_named():
+    for value in (True, 1):
+        with pytest.raises(dp.ConfigError, match="exact cannot be had with a loader that may"):
+            dp.AutoConfig(exact=value)
+    for value in (2, 0.5, 1.0, "true"):
+        with pytest.raises(dp.ConfigError, match=f"exact is {value!r}; it takes True or False"):
+            dp.AutoConfig(exact=value)
+
+
 def test_what_a_choice_does_not_make_is_left_out(manifest, monkeypatch):
     def refuse(config, job):
         if isinstance(config, dp.DaliConfig):
