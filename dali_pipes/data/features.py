@@ -1,5 +1,6 @@
 """What Hugging Face's `datasets` notes of the columns of a data set, its features: which column
-holds the images (`image_column`), which ones class numbers, and the names of these (`class_names`).
+holds the images (`image_column`), which ones class numbers, and the names of these (`class_names`,
+`name_numbers`).
 
 They are dictionaries, as the metadata of a file has them in JSON, and as `Features.to_dict` of an
 open data set gives them: {COLUMN: {"_type": "ClassLabel", "names": […]}}.
@@ -12,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from dali_pipes.data.arrow_types import is_list
+from dali_pipes.data.omissions import Omission
 from dali_pipes.errors import ManifestError
 
 
@@ -96,6 +99,33 @@ def class_names(features: Mapping[str, Any]) -> dict[str, list[str]]:
             if label.get("_type") == "ClassLabel" and isinstance(label.get("names"), list):
                 found[place] = list(map(str, label["names"]))
     return found
+
+
+def name_numbers(
+    table: pa.Table, column: str, names: Mapping[str, list[str]], classes: list[str]
+) -> tuple[list[str], bool, list[Omission]]:
+    """Returns the classes by the names that `datasets` notes, whether it has them, and what is in
+    doubt about them.
+
+    Args:
+        column: the one of class numbers.
+        names: as from `class_names`.
+        classes: of the labels as they were read; of numbers the numbers.
+    """
+    kind = table[column].type if column in table.column_names else pa.null()
+    while is_list(kind):
+        kind = kind.value_type
+    # the note stays with a column that is written anew with words
+    known = names.get(column, []) if pa.types.is_integer(kind) else []
+    if not known or not classes:
+        return classes, False, []
+    if len(classes) <= len(known):
+        return known, True, []
+
+    what = f"class numbers without a name among the {len(known)} of the ClassLabel {column}, "
+    what += "so that all classes are called by their numbers"
+    without = classes[len(known) :]
+    return classes, False, [Omission(what, len(without), without[:3], "doubt")]
 
 
 def _item(feature: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dali_pipes.data.arrow_types import is_list, plain, with_fields
-from dali_pipes.data.features import class_names, features_of, image_column
+from dali_pipes.data.features import class_names, features_of, image_column, name_numbers
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import is_remote
@@ -198,10 +198,9 @@ def scan_rows(
     classes, rows, notes = build_rows(
         place, table, paths, headers, places, options, labels, targets
     )
-    # the labels, or those of the objects, are numbers of these names, if there are names for all
-    known = names.get(targets.box_labels or label, [])
-    are_named = bool(classes) and len(classes) <= len(known)
-    return root, known if are_named else classes, rows, notes, are_named, chosen
+    # the labels, or those of the objects
+    classes, are_named, doubts = name_numbers(table, targets.box_labels or label, names, classes)
+    return root, classes, rows, [*notes, *doubts], are_named, chosen
 
 
 def _name_labels(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text, plain, with_fields
 from dali_pipes.data.facts import ManifestFacts
-from dali_pipes.data.features import class_names, features_of
+from dali_pipes.data.features import class_names, features_of, name_numbers
 from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.texts import clear_others, read_text
@@ -68,8 +68,8 @@ def read_table(
         file: the table.
         root: folder that relative paths start from; by default the table's folder.
         path_column, label_column: the names of these columns. In a Parquet file that holds the
-            images, the labels are by default in `label`, or else in the first column that
-            `datasets` notes as a ClassLabel.
+            images, the labels are by default in `label`, or else in the only column that
+            `datasets` notes as a ClassLabel, whose names become the class names.
         label_separator: splits a label that is text into several, as ";" does in "cat;dog";
             None: it is one class name.
         delimiter: the character between the cells of a CSV; None: the first of , ; tab and |
@@ -155,18 +155,14 @@ def scan_table(
     table, targets, folder = _read(file, options, check), check.targets, root
     used = {options.path_column, options.label_column, *targets.named.values()}
     cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
+    names = class_names(features_of(table.schema))
     chosen = choose_rows(
-        file,
-        table,
-        used,
-        split,
-        classes=class_names(features_of(table.schema)),
-        paths=list(map(os.fsdecode, cells)),
+        file, table, used, split, classes=names, paths=list(map(os.fsdecode, cells))
     )
     # labels before the images, which take longer to read
     if _has_label_texts(file, table, options, check):
         table = _read_label_texts(file, table, options, chosen.rows)
-    labels = read_row_labels(file, table, options, check)
+    labels = read_row_labels(file, table, options, check, options.label_column in names)
     masks = table[targets.mask].to_pylist() if targets.mask else []
     mask_cells = [os.fsencode(path or "") for path in masks]
     if b"/" in {path[:1] for path in (*cells, *mask_cells)}:
@@ -180,7 +176,9 @@ def scan_table(
     classes, rows, notes = build_rows(
         file, table, paths, headers, columns, options, labels, targets
     )
-    return root, classes, _with_row_numbers(rows), notes, False, chosen
+    column = targets.box_labels or options.label_column
+    classes, are_named, doubts = name_numbers(table, column, names, classes)
+    return root, classes, _with_row_numbers(rows), [*notes, *doubts], are_named, chosen
 
 
 def _with_row_numbers(rows: pa.Table) -> pa.Table:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -170,6 +171,36 @@ def test_names_of_another_column_are_not_those_of_the_labels(opened, pictures):
     )
     assert opened(table, images=None).classes == ["0", "1"]
     assert opened(table, images=None, label_column="animal").classes == ["cat", "dog"]
+
+
+def note_classes(table, names):
+    note = {"info": {"features": {"label": {"_type": "ClassLabel", "names": names}}}}
+    return table.replace_schema_metadata({"huggingface": json.dumps(note)})
+
+
+@pytest.mark.parametrize("kind", ["paths", "images"])
+@pytest.mark.parametrize(
+    ("labels", "names", "classes", "numbers"),
+    [
+        ([1, 0], ["cat", "dog", "eft"], ["cat", "dog", "eft"], [1, 0]),
+        # a column that was written anew with words keeps the note
+        (["eft", "ape"], ["cat", "dog", "eft"], ["ape", "eft"], [1, 0]),
+        ([3, 0], ["cat", "dog"], ["0", "1", "2", "3"], [3, 0]),
+    ],
+)
+def test_a_class_label_names_numbers_and_nothing_else(
+    opened, pictures, kind, labels, names, classes, numbers
+):
+    column = {"path": ["0.png", "1.png"]}
+    if kind == "images":
+        column = {
+            "image": [{"bytes": (pictures / f"{each}.png").read_bytes()} for each in range(2)]
+        }
+    options = {} if kind == "paths" else {"images": None}
+    made = opened(note_classes(pa.table(column | {"label": labels}), names), **options)
+    assert made.classes == classes and made.labels.tolist() == numbers
+    doubts = {each.kind: each.names for each in made.omissions if "ClassLabel" in each.kind}
+    assert list(doubts.values()) == ([["2", "3"]] if max(labels) == 3 else [])
 
 
 @pytest.mark.parametrize(
