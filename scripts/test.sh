@@ -156,7 +156,8 @@ all() {
   export FAIL_WITHOUT_BROWSER=${FAIL_WITHOUT_BROWSER:-1}
   beside book lint
   beside contract_image_and_newest step pytest "${SETS[@]}" -m "not alone and not container and not release"
-  step pytest -n 0 -m "alone and not release" $(files_with alone)  # they measure what the machine does
+  MALLOC_ARENA_MAX=1 step pytest -n 0 -m "alone and not release" $(files_with alone | grep "$MEMORY_TESTS")  # as in `simulated_memory`
+  step pytest -n 0 -m "alone and not release" $(files_with alone | grep -v "$MEMORY_TESTS")  # they measure what the machine does
   beside simulated_memory simulated_and_newest
   simulated -n 0 -m "$SIMULATED and alone" $(files_with alone | grep -v "$MEMORY_TESTS")
 }
