@@ -105,7 +105,7 @@ def _numbers(images: ImageTable) -> Iterator[Omission]:
     if classes != number_names(len(classes)):
         return
     counts = np.zeros(len(classes), np.int64)
-    for ids in images.samples.blocks():
+    for ids in images.rows.blocks():
         labels = images.take_labels(ids)
         counts += np.bincount(labels[labels >= 0], minlength=len(classes))
     dead = np.flatnonzero(counts == 0)

@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_int
 from dali_pipes.data import omissions
 from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
@@ -33,35 +32,29 @@ from dali_pipes.data.labels.reader import task_of
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission, is_of_annotation
 from dali_pipes.data.own_columns import COLUMN, is_numeric
-from dali_pipes.data.reader import Extent, Reader
+from dali_pipes.data.places import Places
+from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import absolute
-from dali_pipes.data.shards.copies import copy_of
 from dali_pipes.data.shards.listing import FileVersion
-from dali_pipes.data.shards.parquet import has_groups
 from dali_pipes.data.table.digest import digest
-from dali_pipes.data.table.samples import OwnColumns, Samples, Shards, number_shards, take_objects
+from dali_pipes.data.table.samples import OwnColumns, Samples, take_objects
 from dali_pipes.data.table.schema import are_wide, own_columns, replace_column, split_usable
 from dali_pipes.data.turns import turn_sizes
 from dali_pipes.errors import ManifestError
 from dali_pipes.options import check_arguments
 
 _MOST_SAMPLED = 100_000  # samples, from which statistics of sizes are taken
-# the columns of an `Extent`, in its order
-_PLACE = ("offset", "bytes", "file_bytes", "mtime_ns")
-_Numbers = NDArray[np.int64] | int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImageTable:
+class ImageTable(Places):
     """The images of one data set.
 
     Sample ids number the usable images from 0; an image with a problem has no id and is never
     loaded.
 
     Attributes:
-        root: folder that the paths are relative to, or the URL of one, as text.
         classes: class names; a label is a place in this list.
-        samples: the usable images by id.
         others: the rows of the images that cannot be used.
         facts: what is known of the images as a whole.
 
@@ -69,9 +62,7 @@ class ImageTable:
         ManifestError: the classes are no names, or a cell is empty.
     """
 
-    root: Path | str
     classes: list[str]
-    samples: Samples
     others: pa.Table
     facts: ManifestFacts
 
@@ -84,7 +75,7 @@ class ImageTable:
                 "images again"
             )
 
-        table = self.samples.whole
+        table = self.rows.whole
         if nulls := [
             name for name in table.column_names if name != "problem" and null_count(table[name])
         ]:
@@ -94,7 +85,7 @@ class ImageTable:
             )
 
     @classmethod
-    def from_table(
+    def from_rows(
         cls,
         root: str | Path,
         classes: list[str],
@@ -115,12 +106,9 @@ class ImageTable:
         usable, others = split_usable(table.combine_chunks())
         # a fact of its own, so that a loader need not read a mapped file's formats to know it
         facts = replace(facts or ManifestFacts(), has_wide=_any_wide(usable["format"]))
-        images = cls(absolute(root), classes, Samples(usable), others, facts)
+        images = cls(absolute(root), Samples(usable), classes, others, facts)
         images.check()
         return images
-
-    def __len__(self) -> int:
-        return len(self.samples)
 
     @property
     def table(self) -> pa.Table:
@@ -128,7 +116,7 @@ class ImageTable:
 
         The columns are those of `table.schema.SCHEMA`, "column:NAME" and "target:NAME".
         """
-        return pa.concat_tables([self.samples.table(), self.others])
+        return pa.concat_tables([self.rows.table(), self.others])
 
     @cached_property
     def task(self) -> str:
@@ -136,7 +124,7 @@ class ImageTable:
 
         That is one class, any number of classes, or numbers for each image.
         """
-        return task_of(self.samples.whole["label"].type)
+        return task_of(self.rows.whole["label"].type)
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its images.
@@ -167,13 +155,11 @@ class ImageTable:
         """
         task = self.task
         if task == "regression":
-            return self.samples.numbers("label", ids)
+            return self.rows.numbers("label", ids)
 
         several = task == "multilabel"
         labels = (
-            self.samples.matrix("label", ids, fill=-1)
-            if several
-            else self.samples.numbers("label", ids)
+            self.rows.matrix("label", ids, fill=-1) if several else self.rows.numbers("label", ids)
         )
 
         # -1 is right only as the filling of several
@@ -195,7 +181,7 @@ class ImageTable:
             ManifestError: an image has no size.
         """
         sizes = np.stack(
-            [self.samples.numbers("height", ids), self.samples.numbers("width", ids)], axis=1
+            [self.rows.numbers("height", ids), self.rows.numbers("width", ids)], axis=1
         ).astype(np.int64)
         if sizes.min(initial=1) < 1:
             raise ManifestError(
@@ -204,23 +190,23 @@ class ImageTable:
 
         if not upright:
             return sizes
-        return turn_sizes(sizes, self.samples.numbers("orientation", ids))
+        return turn_sizes(sizes, self.rows.numbers("orientation", ids))
 
     def take_columns(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The numbers in the table's own columns, each (N,) or (N, K) of int64, float32 or bool."""
-        return {name: self.samples.numbers(COLUMN + name, ids) for name in self.numeric_columns}
+        return {name: self.rows.numbers(COLUMN + name, ids) for name in self.numeric_columns}
 
     @cached_property
     def numeric_columns(self) -> list[str]:
         """The names of the columns that `take_columns` returns."""
-        table = self.samples.whole
+        table = self.rows.whole
         return [
             name.removeprefix(COLUMN) for name in own_columns(table) if is_numeric(table[name].type)
         ]
 
     def has_target(self, name: str) -> bool:
         """Whether there is this column of targets, such as "boxes" or "mask" (data/objects.py)."""
-        return TARGET + name in self.samples.whole.column_names
+        return TARGET + name in self.rows.whole.column_names
 
     def take_objects(self, ids: NDArray[np.int64]) -> Objects | None:
         """The objects of these samples, in pixels as stored; None: this manifest has no boxes.
@@ -232,26 +218,26 @@ class ImageTable:
             return None
         ids = np.asarray(ids, np.int64)
         names = self.facts.keypoints.names if self.facts.keypoints else []
-        return take_objects(self.samples, ids, names, len(self.classes), self.root)
+        return take_objects(self.rows, ids, names, len(self.classes), self.root)
 
     def take_texts(self, name: str, ids: NDArray[np.int64]) -> list[str]:
         """The texts of these samples in a column of targets, such as "text"."""
-        texts: list[str] = self.samples.take(TARGET + name, ids).to_pylist()
+        texts: list[str] = self.rows.take(TARGET + name, ids).to_pylist()
         return texts
 
     def take_orientations(self, ids: NDArray[np.int64]) -> NDArray[np.int8]:
         """(N,) int8, the EXIF orientations, 1 to 8."""
-        return self.samples.numbers("orientation", ids)
+        return self.rows.numbers("orientation", ids)
 
     @cached_property
     def has_wide(self) -> bool:
         """Whether a sample has 16 bits a channel."""
         # a part of such images need not have one
-        return self.facts.has_wide and _any_wide(self.samples.column("format"))
+        return self.facts.has_wide and _any_wide(self.rows.column("format"))
 
     def take_wide(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(N,) which of these samples have 16 bits a channel."""
-        wide: NDArray[np.bool_] = are_wide(self.samples.take("format", ids)).to_numpy(False)
+        wide: NDArray[np.bool_] = are_wide(self.rows.take("format", ids)).to_numpy(False)
         return wide
 
     @cached_property
@@ -260,10 +246,8 @@ class ImageTable:
         if not self.has_target("boxes"):
             return False
         return any(
-            (
-                self.take_orientations(ids[self.samples.lengths(TARGET + "boxes", ids) > 0]) != 1
-            ).any()
-            for ids in self.samples.blocks()
+            (self.take_orientations(ids[self.rows.lengths(TARGET + "boxes", ids) > 0]) != 1).any()
+            for ids in self.rows.blocks()
         )
 
     def mask_size(self, sample_id: int) -> tuple[int, int]:
@@ -277,17 +261,17 @@ class ImageTable:
         """Where one sample's encoded mask is; None: it has none."""
         sample_id = self._row(sample_id)
         # a file of its own, or else a part of the image's shard
-        if self.has_target("mask") and (path := self.samples.text(TARGET + "mask", sample_id)):
+        if self.has_target("mask") and (path := self.rows.text(TARGET + "mask", sample_id)):
             return Extent(self._file(path))
 
         if not self.has_target("mask_bytes") or not (
-            size := self.samples.number(TARGET + "mask_bytes", sample_id)
+            size := self.rows.number(TARGET + "mask_bytes", sample_id)
         ):
             return None
 
         image, offset = (
             self.extent(sample_id),
-            self.samples.number(TARGET + "mask_offset", sample_id),
+            self.rows.number(TARGET + "mask_offset", sample_id),
         )
         # the name of the member only serves messages
         return image._replace(member=f"{image.member} (its mask)", offset=offset, length=size)
@@ -307,7 +291,7 @@ class ImageTable:
         Numbers, which batches have too, are NumPy arrays, (n,) or (n, K) of int64, float32 or bool.
         Text and lists of numbers are Arrow arrays.
         """
-        return OwnColumns(self.samples)
+        return OwnColumns(self.rows)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -321,7 +305,7 @@ class ImageTable:
         """(N,) how each JPEG is coded, such as b"4:2:0 progressive" (`Header.jpeg`); b"" for other
         formats.
         """
-        texts = self.samples.matrix("jpeg", ids)
+        texts = self.rows.matrix("jpeg", ids)
         width = texts.shape[1]
         return texts.view(f"S{width}")[:, 0] if width else np.zeros(len(ids), np.bytes_)
 
@@ -338,7 +322,7 @@ class ImageTable:
 
     def take_bytes(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """(N,) sizes of these encoded images."""
-        return self.samples.numbers("bytes", ids)
+        return self.rows.numbers("bytes", ids)
 
     @cached_property
     def bytes_each(self) -> NDArray[np.int64]:
@@ -351,7 +335,7 @@ class ImageTable:
     @cached_property
     def bytes_in_all(self) -> int:
         """The size in bytes of all usable images as they are encoded."""
-        return sum(int(self.samples.numbers("bytes", ids).sum()) for ids in self.samples.blocks())
+        return sum(int(self.rows.numbers("bytes", ids).sum()) for ids in self.rows.blocks())
 
     @cached_property
     def problems(self) -> list[tuple[str, str]]:
@@ -360,7 +344,7 @@ class ImageTable:
         The path of an image in a shard is SHARD/MEMBER.
         """
         # the other rows may be in the same mapped file
-        self.samples.check()
+        self.rows.check()
         columns = zip(
             *(self.others[name].to_pylist() for name in ("path", "member", "problem")), strict=True
         )
@@ -374,7 +358,7 @@ class ImageTable:
         """(path, what was wrong) of every object that was left out of an image that is used."""
         if not self.has_target("dropped"):
             return []
-        lines = self.samples.column(TARGET + "dropped")
+        lines = self.rows.column(TARGET + "dropped")
         ids = np.flatnonzero(pc.not_equal(lines, "").to_numpy())
         texts = zip(ids.tolist(), lines.take(pa.array(ids)).to_pylist(), strict=True)
         return [
@@ -455,7 +439,7 @@ class ImageTable:
 
     def compute_fingerprint(self) -> str:
         """The fingerprint as the rows give it, whatever a file says."""
-        return digest(self.classes, self.samples, self.take_labels, self.take_sizes)
+        return digest(self.classes, self.rows, self.take_labels, self.take_sizes)
 
     @check_arguments(block=(1, 2**48))
     def name_sums(self, block: int) -> list[int]:
@@ -468,140 +452,19 @@ class ImageTable:
         )
         return [
             zlib.crc32(
-                b"".join(self.samples.values(name, ids)[0].tobytes() for name in ("path", "member"))
+                b"".join(self.rows.values(name, ids)[0].tobytes() for name in ("path", "member"))
             )
             for ids in blocks
         ]
 
-    @cached_property
-    def whole_files(self) -> bool:
-        """Whether each image is a separate file on this machine."""
-        return not self.is_fetched and self.samples.all_empty("member")
-
-    @cached_property
-    def shards(self) -> Shards:
-        """The files that samples are in; made when it is first asked for."""
-        return number_shards(self.samples, self.root)
-
-    @cached_property
-    def is_fetched(self) -> bool:
-        """Whether images come from an object store."""
-        # `absolute` keeps a URL as text, and makes a Path of a folder
-        return isinstance(self.root, str)
-
-    @cached_property
-    def copied(self) -> bool:
-        """Whether some images are read from copies of their files in the local cache."""
-        if self.samples.all_empty("member"):
-            return False
-        # sets that were joined may have other kinds of files than the first sample's
-        return self.is_fetched or has_groups(self.samples.column("path"))
-
-    def path(self, sample_id: int) -> Path:
-        """The file of one sample, or the shard that holds it.
-
-        For a remote shard it is the local copy, which may not exist yet.
-        """
-        if isinstance(self.root, str):
-            extent = self.extent(sample_id)
-            return copy_of(extent.file, extent.stamp)
-        return self.root / os.fsdecode(self.samples.text("path", self._row(sample_id)))
-
-    def extent(self, sample_id: int) -> Extent:
-        """The place of one sample's encoded bytes.
-
-        Raises:
-            ManifestError: the manifest names a path outside the root, or bytes outside the shard.
-        """
-        sample_id = self._row(sample_id)
-        file = self._file(self.samples.text("path", sample_id))
-        # `whole_files` is computed once, and saves looking up the name of each member
-        if not (member := b"" if self.whole_files else self.samples.text("member", sample_id)):
-            return Extent(file)
-
-        offset, length, *stamp = (self.samples.number(name, sample_id) for name in _PLACE)
-        # the rows of a mapped file are checked only as they are taken
-        self._check_places(offset, length, stamp[0])
-        return Extent(file, os.fsdecode(member), offset, length, (stamp[0], stamp[1]))
-
-    def _row(self, sample_id: int) -> int:
-        """Returns the id if there is such a sample.
-
-        It is called for every image, so the quick check comes first.
-        """
-        if type(sample_id) in (int, np.int64) and 0 <= sample_id < len(self):
-            return sample_id
-        return check_int("sample_id", sample_id, 0, len(self) - 1)
-
-    def _file(self, path: bytes) -> str:
-        # os.path.join would drop the root before an absolute path
-        if path.startswith(b"/") or b"\0" in path:
-            raise self._strange_path()
-        return os.path.join(self.root, os.fsdecode(path))
-
-    def name(self, sample_id: int) -> str:
-        """The name of one sample in messages: its file, or SHARD/MEMBER."""
-        return str(self.extent(sample_id))
-
-    def relative_name(self, sample_id: int) -> str:
-        """`name` without the root."""
-        path, member = (self.samples.text(name, sample_id) for name in ("path", "member"))
-        return os.fsdecode(path + b"/" + member if member else path)
-
-    def read(self, sample_id: int) -> NDArray[np.uint8]:
-        """Reads one sample's encoded bytes; to read many, use a `Reader`, which keeps shards open.
-
-        Raises:
-            OSError: they cannot be read, or the shard is not the one that was scanned.
-        """
-        return Reader(keep=1).read(self.extent(sample_id))
-
-    def path_matrix(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """(N, L) uint8 absolute paths, padded with zeros, for DALI's `fn.io.file.read`.
-
-        The images must be whole files.
-        """
-        prefix = os.path.join(os.fsencode(self.root), b"")
-        matrix = self.samples.matrix("path", ids, prefix)
-        # a path that begins with / would lead out of the root
-        if matrix.shape[1] > len(prefix) and (matrix[:, len(prefix)] == ord("/")).any():
-            raise self._strange_path()
-
-        return matrix
-
     def check(self) -> None:
         """Checks what a loader relies on, whatever program wrote the table."""
-        for ids in self.samples.blocks():
+        for ids in self.rows.blocks():
             self.take_labels(ids)
             self.take_sizes(ids)
             self.take_objects(ids)
 
-            paths, lengths = self.samples.values("path", ids)
-            # no NUL byte, and no path that begins with /, which would lead out of the root
-            if (
-                not paths.all()
-                or (paths[(lengths.cumsum() - lengths)[lengths > 0]] == ord("/")).any()
-            ):
-                raise self._strange_path()
-
-            packed = ids[self.samples.lengths("member", ids) > 0]
-            offset, length, file_bytes, _ = (self.samples.numbers(name, packed) for name in _PLACE)
-            self._check_places(offset, length, file_bytes)
-
-    def _check_places(self, offset: _Numbers, length: _Numbers, file_bytes: _Numbers) -> None:
-        # subtracted, since the sum of two numbers of a damaged manifest may be beyond int64
-        negative = (offset < 0) | (length < 0) | (file_bytes < 0)
-        if np.any(negative | (offset > file_bytes - length)):
-            raise ManifestError(
-                f"{self.root}: the manifest has images that reach beyond their shard; scan the "
-                "images again"
-            )
-
-    def _strange_path(self) -> ManifestError:
-        return ManifestError(
-            f"{self.root}: the manifest has a path that is absolute or has a NUL byte; scan "
-            "the images again"
-        )
+        self.check_places()
 
     def with_facts(self, **facts: Any) -> Self:
         """The same images, with further facts."""
@@ -617,10 +480,10 @@ class ImageTable:
         times = np.array([versions[name][1] for name in self.shards.names], np.int64)[
             self.shards.numbers
         ]
-        table = replace_column(self.samples.table(), "mtime_ns", pa.array(times))
+        table = replace_column(self.rows.table(), "mtime_ns", pa.array(times))
         return replace(
             self,
-            samples=Samples(table, self.samples.files),
+            rows=Samples(table, self.rows.files),
             facts=self.facts.of_same_samples(),
         )
 
@@ -629,7 +492,7 @@ class ImageTable:
         # images with a problem have no id, so they are in no part
         return replace(
             self,
-            samples=self.samples.select(ids),
+            rows=self.rows.select(ids),
             others=self.others[:0],
             facts=self.facts.of_part(),
         )
@@ -646,7 +509,7 @@ class ImageTable:
         return replace(
             self,
             classes=self.classes if classes is None else classes,
-            samples=Samples(change(self.samples.table()), self.samples.files),
+            rows=Samples(change(self.rows.table()), self.rows.files),
             others=change(self.others),
             facts=self.facts.of_same_samples(),
         )
@@ -661,14 +524,14 @@ class ImageTable:
             return self
 
         bad = replace_column(
-            self.samples.table().take(pa.array(list(problems))),
+            self.rows.table().take(pa.array(list(problems))),
             "problem",
             pa.array(list(problems.values())),
         )
         left = np.setdiff1d(np.arange(len(self)), list(problems))
         return replace(
             self,
-            samples=self.samples.select(left),
+            rows=self.rows.select(left),
             others=pa.concat_tables([self.others, bad.cast(self.others.schema)]),
             facts=self.facts.of_same_samples(),
         )

@@ -7,15 +7,15 @@
 - `subset`, `filter` and `split` choose samples, `concat` and `mix` join manifests, and
   `map_classes` and `with_classes` change classes. Each returns a new manifest (sets/).
 
-What is known of each image is in `images` (image_table.py), and what is known of all in its
-`facts`; a manifest shows both under their own names.
+What is known of each image is in image_table.py, where its bytes are in places.py, and what is
+known of all in facts.py.
 """
 
 import inspect
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
@@ -28,18 +28,16 @@ from dali_pipes.checks import LARGEST_SEED, check_choice, describe_value
 from dali_pipes.data.composed import composed
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.expression import Rows
-from dali_pipes.data.facts import ManifestFacts, Mix
-from dali_pipes.data.forwarding import Value, method
+from dali_pipes.data.facts import Mix
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import Keypoints
-from dali_pipes.data.omissions import Omission, describe
+from dali_pipes.data.omissions import describe
 from dali_pipes.data.sets import choosing, joining
 from dali_pipes.data.sets.choosing import drop_columns
 from dali_pipes.data.sets.classes import give_classes, renumber
 from dali_pipes.data.sets.same_images import number_files
-from dali_pipes.data.shards.listing import FileVersion
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.hugging_face_sets import read_set
@@ -90,73 +88,26 @@ def _reader(name: str, read: Callable[P, ImageTable]) -> "classmethod[Manifest, 
     return classmethod(check_arguments(**bounds)(call))
 
 
-@dataclass
-class _OmissionLog:
-    """Whether the line about a manifest's omissions was logged.
-
-    It is an object of its own, since the manifest that has it is frozen.
-    """
-
-    is_done: bool = False
-
-
-@dataclass(frozen=True, init=False, eq=False, repr=False)
-class Manifest:
+@dataclass(frozen=True, eq=False, repr=False)
+class Manifest(ImageTable):
     """The images of one data set, in the order of torchvision's ImageFolder or of the shards.
 
     Sample ids number the usable images from 0. An image with a problem has no id and is never
-    loaded.
+    loaded. `from_rows` makes a manifest of an Arrow table.
 
     Attributes:
-        images: what is known of each image and of all.
+        is_told: whether what is left out of the images has been logged (`tell_omissions`).
     """
 
-    images: ImageTable
-    _omission_log: _OmissionLog
-
-    def __init__(
-        self,
-        root: str | Path,
-        classes: list[str],
-        table: pa.Table,
-        folders: FolderRecords | None = None,
-        keypoints: Keypoints | None = None,
-        omissions: Iterable[Omission] = (),
-    ):
-        """
-        Args:
-            table: every image, usable or not, with the columns of `table.schema.SCHEMA` and further
-                ones, "column:NAME" and "target:NAME" (data/objects.py).
-            folders: those that were scanned.
-            keypoints: those that the objects have.
-            omissions: what is left out besides rows with a problem and besides what `folders` leave
-                out.
-
-        Raises:
-            ManifestError: the table cannot be of images.
-        """
-        facts = ManifestFacts(folders=folders or {}, keypoints=keypoints, omissions=list(omissions))
-        self._set(ImageTable.from_table(root, classes, table, facts))
-
-    def _set(self, images: ImageTable, is_logged: bool = False) -> None:
-        # nothing else sets an attribute, since the class is frozen
-        vars(self).update(images=images, _omission_log=_OmissionLog(is_logged))
+    is_told: bool = False
 
     @classmethod
-    @check_arguments()
-    def of(cls, images: ImageTable, *, is_logged: bool = False) -> Self:
-        """A manifest of the images that a reader of sources/ has read.
-
-        Args:
-            is_logged: whether what is left out of them has been logged (`tell_omissions`).
-        """
+    def of(cls, images: ImageTable, *, is_told: bool = False) -> Self:
+        """A manifest of the images that a reader of sources/ has read."""
         manifest = cls.__new__(cls)
-        manifest._set(images, is_logged)
+        # with the values that the images have computed
+        vars(manifest).update(vars(images), is_told=is_told)
         return manifest
-
-    def _derive(self, images: ImageTable) -> Self:
-        """A manifest of images that are made of these."""
-        return self.of(images, is_logged=self._omission_log.is_done)
 
     # Each kind of source has a file in sources/, where the arguments are described.
     open = _reader("open", open_source)
@@ -189,8 +140,7 @@ class Manifest:
         Raises:
             ManifestError: an image has a class that is none of them.
         """
-        images = give_classes(self.images, classes)
-        return self if images is self.images else self._derive(images)
+        return give_classes(self, classes)
 
     @check_arguments()
     def save(self, file: str | Path) -> None:
@@ -201,7 +151,7 @@ class Manifest:
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
-        saved_manifests.save(self.images, file)
+        saved_manifests.save(self, file)
 
     def save_index(self) -> str:
         """Writes index.arrow beside the images, such as in their bucket; returns its path or URL.
@@ -212,7 +162,7 @@ class Manifest:
         Raises:
             ManifestError: it cannot be written there, or would hold no image.
         """
-        return write_index(self.images)
+        return write_index(self)
 
     def verify(self) -> None:
         """Reads all of a mapped file, and checks what `load` does not check.
@@ -220,7 +170,7 @@ class Manifest:
         Raises:
             ManifestError: its rows cannot be of images, or do not have its fingerprint.
         """
-        saved_manifests.verify(self.images)
+        saved_manifests.verify(self)
 
     @check_arguments()
     def tell_omissions(self, strict: bool = False) -> None:
@@ -234,13 +184,14 @@ class Manifest:
             OmissionError: `strict`, and something is left out or in doubt.
         """
         if strict:
-            self.images.refuse_omissions()
+            self.refuse_omissions()
 
         # the first rank of each machine logs it for all
-        if self._omission_log.is_done or int(os.environ.get("LOCAL_RANK", 0)):
+        if self.is_told or int(os.environ.get("LOCAL_RANK", 0)):
             return
 
-        self._omission_log.is_done = True
+        # the class is frozen, and this is nothing of its images
+        vars(self)["is_told"] = True
         if self.omissions:
             # files that nobody takes for images are no reason for a warning
             lost = any(not omission.is_allowed for omission in self.omissions)
@@ -253,21 +204,9 @@ class Manifest:
             f"classes, {len(self.problems):,} problems)"
         )
 
-    def moved_to(self, root: str) -> Self:
-        """The same samples under another folder or URL."""
-        return self.of(self.images.moved_to(root))
-
-    def with_versions(self, versions: Mapping[str, FileVersion]) -> Self:
-        """The same samples in shards that were moved or uploaded.
-
-        Args:
-            versions: the version of each shard by its name, as in `listing.list_objects`.
-        """
-        return self._derive(self.images.with_versions(versions))
-
     def without_columns(self, names: Sequence[str]) -> Self:
         """The same samples without some columns of the table, or the targets "text" and "mask"."""
-        return self._derive(drop_columns(self.images, names))
+        return drop_columns(self, names)
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order.
@@ -275,7 +214,7 @@ class Manifest:
         Raises:
             ConfigError: there is no such id, or these are not ids.
         """
-        return self._derive(choosing.subset(self.images, ids))
+        return choosing.subset(self, ids)
 
     def filter(self, expression: str) -> Self:
         """The samples that match an expression such as "width >= 224 and class in ('cat', 'dog')".
@@ -293,8 +232,8 @@ class Manifest:
                 f"filter is {describe_value(expression)}; it takes an expression as text, such as "
                 "'width >= 224'"
             )
-        matches = self._rows.match(expression).to_numpy(zero_copy_only=False)
-        return self._choose(np.flatnonzero(matches))
+        matches = self._cells.match(expression).to_numpy(zero_copy_only=False)
+        return choosing.choose(self, np.flatnonzero(matches))
 
     @check_arguments(seed=(0, LARGEST_SEED))
     def split(
@@ -323,20 +262,20 @@ class Manifest:
         if by is not None and stratify is not None:
             raise ConfigError("split takes by or stratify, not both; leave out one")
         if stratify is not None:
-            column = self._rows.column(stratify)
+            column = self._cells.column(stratify)
             if pa.types.is_floating(column.type):
                 raise ConfigError("stratify is a column of fractions; name one with few values")
             strata = choosing.group_numbers("stratify", column)
-            files = number_files(self.images)
+            files = number_files(self)
             chosen = choosing.choose_of_strata(fractions, files, strata, seed)
         elif by is not None:
-            groups = choosing.group_numbers("by", self._rows.column(by))
+            groups = choosing.group_numbers("by", self._cells.column(by))
             chosen = choosing.choose_parts(fractions, groups, seed)
         else:
-            chosen = choosing.choose_parts(fractions, number_files(self.images), seed)
+            chosen = choosing.choose_parts(fractions, number_files(self), seed)
 
-        parts = {name: self._choose(ids) for name, ids in chosen.items()}
-        lacking = choosing.find_lacking(self.images, chosen) if by is not None else {}
+        parts = {name: choosing.choose(self, ids) for name, ids in chosen.items()}
+        lacking = choosing.find_lacking(self, chosen) if by is not None else {}
         for name, classes in lacking.items():
             parts[name] = parts[name]._doubt_classes(classes, str(by))
         return parts
@@ -356,10 +295,7 @@ class Manifest:
             "%s",
             describe(self.root, len(self), [found]),
         )
-        return self.of(self.images.with_facts(doubts=[found]), is_logged=True)
-
-    def _choose(self, ids: NDArray[np.int64]) -> Self:
-        return self._derive(choosing.choose(self.images, ids))
+        return replace(self.with_facts(doubts=[found]), is_told=True)
 
     @classmethod
     def concat(cls, manifests: Sequence[Self], *, classes: str = "join") -> Self:
@@ -376,16 +312,14 @@ class Manifest:
         check_choice("classes", classes, ("join", "apart"))
         manifests = _check_manifests(manifests)
 
-        images = joining.concat([manifest.images for manifest in manifests], classes == "apart")
+        images = joining.concat(manifests, classes == "apart")
         told = [
-            {doubt.kind for doubt in each.images.facts.doubts or ()}
-            for each in manifests
-            if each._omission_log.is_done
+            {doubt.kind for doubt in each.facts.doubts or ()} for each in manifests if each.is_told
         ]
         found = {doubt.kind for doubt in images.facts.doubts or ()}
         # unless it is only found where they are together, as an image that is in two of them
-        is_logged = len(told) == len(manifests) and found <= set().union(*told)
-        return cls.of(images, is_logged=is_logged)
+        is_told = len(told) == len(manifests) and found <= set().union(*told)
+        return cls.of(images, is_told=is_told)
 
     @classmethod
     def mix(
@@ -418,11 +352,11 @@ class Manifest:
 
         # the column `source` says which images a share is of
         numbered = [
-            manifest._derive(manifest.images.map_tables(partial(add_source, number=number)))
+            manifest.map_tables(partial(add_source, number=number))
             for number, (manifest, _) in enumerate(sources.values())
         ]
         joined = cls.concat(numbered, classes=classes)
-        return joined._derive(joined.images.with_facts(mixture=Mix(mode, shares)))
+        return joined.with_facts(mixture=Mix(mode, shares))
 
     def map_classes(self, names: Mapping[str, str]) -> Self:
         """Renames classes; classes that get the same name become one, and others keep their names.
@@ -432,92 +366,21 @@ class Manifest:
         """
         names = {composed(name): new for name, new in names.items()}
         for name in names:
-            self._rows.class_numbers(name)  # raises for a class that there is not
+            self._cells.class_numbers(name)  # raises for a class that there is not
         # names that are equal now become one class, as those of two sets that are joined
         merged, numbers = joining.join_classes(
             [[names.get(composed(name), name) for name in self.classes]], False
         )
-        return self._derive(renumber(self.images, numbers[0], merged))
+        return renumber(self, numbers[0], merged)
 
     @property
-    def _rows(self) -> Rows:
-        return Rows(self.images.samples, self.classes)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def root(self) -> Path | str:
-        """The folder that the paths are relative to, or the URL of one, as text."""
-        return self.images.root
-
-    @property
-    def classes(self) -> list[str]:
-        """The class names; a label is a place in this list."""
-        return self.images.classes
-
-    @property
-    def table(self) -> pa.Table:
-        """Every image, the usable ones by id, then the others.
-
-        The columns are those of `table.schema.SCHEMA`, "column:NAME" and "target:NAME".
-        """
-        return self.images.table
+    def _cells(self) -> Rows:
+        return Rows(self.rows, self.classes)
 
     @property
     def samples(self) -> pa.Table:
         """The usable images by id, which are `table` without the others."""
-        return self.images.samples.table()
-
-    # What is known of each image, as image_table.py describes it.
-    task = Value(ImageTable.task)
-    labels = Value(ImageTable.labels)
-    take_labels = method(ImageTable.take_labels)
-    sizes = Value(ImageTable.sizes)
-    some_sizes = Value(ImageTable.some_sizes)
-    some_ids = Value(ImageTable.some_ids)
-    take_sizes = method(ImageTable.take_sizes)
-    take_orientations = method(ImageTable.take_orientations)
-    has_wide = Value(ImageTable.has_wide)
-    take_wide = method(ImageTable.take_wide)
-    take_jpegs = method(ImageTable.take_jpegs)
-    columns = Value(ImageTable.columns)
-    numeric_columns = Value(ImageTable.numeric_columns)
-    take_columns = method(ImageTable.take_columns)
-
-    has_target = method(ImageTable.has_target)
-    take_objects = method(ImageTable.take_objects)
-    take_texts = method(ImageTable.take_texts)
-    has_turned_boxes = Value(ImageTable.has_turned_boxes)
-    mask_size = method(ImageTable.mask_size)
-    mask_extent = method(ImageTable.mask_extent)
-
-    # Where its bytes are.
-    name = method(ImageTable.name)
-    path = method(ImageTable.path)
-    path_matrix = method(ImageTable.path_matrix)
-    extent = method(ImageTable.extent)
-    read = method(ImageTable.read)
-    bytes_each = Value(ImageTable.bytes_each)
-    take_bytes = method(ImageTable.take_bytes)
-    bytes_in_all = Value(ImageTable.bytes_in_all)
-    shards = Value(ImageTable.shards)
-    whole_files = Value(ImageTable.whole_files)
-    is_fetched = Value(ImageTable.is_fetched)
-    copied = Value(ImageTable.copied)
-
-    # What the set is, and what is left out of it.
-    fingerprint = Value(ImageTable.fingerprint)
-    describe = method(ImageTable.describe)
-    name_sums = method(ImageTable.name_sums)
-    problems = Value(ImageTable.problems)
-    dropped = Value(ImageTable.dropped)
-    omissions = Value(ImageTable.omissions)
-    passed_over = Value(ImageTable.passed_over)
-    of_whole = Value(ImageTable.of_whole)
-    bad_images = Value(ImageTable.bad_images)
-    bad_of_whole = Value(ImageTable.bad_of_whole)
-    refuse_bad_images = method(ImageTable.refuse_bad_images)
+        return self.rows.table()
 
     @property
     def folders(self) -> FolderRecords:
@@ -525,17 +388,17 @@ class Manifest:
 
         The form is that of `sources/rows/earlier.py`.
         """
-        return self.images.facts.folders
+        return self.facts.folders
 
     @property
     def mixture(self) -> Mix | None:
         """The arguments of `mix`; parts of a mixture keep it. None: this is no mixture."""
-        return self.images.facts.mixture
+        return self.facts.mixture
 
     @property
     def keypoints(self) -> Keypoints | None:
         """The names of the objects' keypoints; None: there are none."""
-        return self.images.facts.keypoints
+        return self.facts.keypoints
 
     @property
     def names_flip_pairs(self) -> bool:
@@ -543,7 +406,7 @@ class Manifest:
 
         Otherwise they were taken from the names.
         """
-        return self.images.facts.names_flip_pairs
+        return self.facts.names_flip_pairs
 
     @property
     def category_ids(self) -> list[Any] | None:
@@ -551,12 +414,12 @@ class Manifest:
 
         In the list, a class that is not in the file has None.
         """
-        return self.images.facts.category_ids
+        return self.facts.category_ids
 
     @property
     def mask_values(self) -> MaskValues:
         """The meaning of the values in masks, as far as it is known."""
-        return self.images.facts.mask_values
+        return self.facts.mask_values
 
     @property
     def masks_upright(self) -> bool:
@@ -564,7 +427,7 @@ class Manifest:
 
         They are then turned to the stored form when they are loaded.
         """
-        return self.images.facts.masks_upright
+        return self.facts.masks_upright
 
     @property
     def boxes_upright(self) -> bool:
@@ -572,7 +435,7 @@ class Manifest:
 
         The manifest keeps them for the images as stored.
         """
-        return self.images.facts.boxes_upright
+        return self.facts.boxes_upright
 
 
 def _check_manifests(manifests: Iterable[M]) -> list[M]:

@@ -53,7 +53,7 @@ def find_object_doubts(images: ImageTable) -> Iterator[Omission]:
     if not images.has_target("boxes"):
         return
     found, extent = list(map(_Odd, _LOOKS)), _Extent()
-    for ids in images.samples.blocks():
+    for ids in images.rows.blocks():
         objects = images.take_objects(ids)
         if objects is None or not len(objects.boxes):
             continue

@@ -170,9 +170,9 @@ def _check_shared_memory(
 
 def _warn_of_turned(manifest: Manifest, transform: Transform) -> None:
     """Warns of images that are taken as stored, and that the source's own library would turn."""
-    if not manifest.images.facts.turned_by_source or transform.exif == "apply":
+    if not manifest.facts.turned_by_source or transform.exif == "apply":
         return
-    blocks = manifest.images.samples.blocks()
+    blocks = manifest.rows.blocks()
     turned = sum(int((manifest.take_orientations(ids) != 1).sum()) for ids in blocks)
     if turned:
         log.warning(

@@ -56,7 +56,7 @@ def _tell_common(trained: Manifest, evaluated: Manifest) -> None:
     if trained in told or int(os.environ.get("LOCAL_RANK", 0)):
         return
     told.add(trained)
-    if common := find_common(trained.images, evaluated.images):
+    if common := find_common(trained, evaluated):
         log.warning("%s", describe(evaluated.root, len(evaluated), [common]))
 
 

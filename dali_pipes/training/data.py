@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,11 @@ def open_both(config: TrainConfig) -> tuple[Manifest, Manifest | None]:
             f"{count_outputs(val)}; give both the same"
         )
     # `build_loader` warns of them; here they are refused, or kept for the summary
-    if common := find_common(train.images, val.images):
+    if common := find_common(train, val):
         if config.strict:
             refuse(val.root, len(val), [common])
-        doubts = [*(val.images.facts.doubts or ()), common]
-        val = Manifest.of(val.images.with_facts(doubts=doubts), is_logged=True)
+        doubts = [*(val.facts.doubts or ()), common]
+        val = replace(val.with_facts(doubts=doubts), is_told=True)
     return train, val
 
 
@@ -125,7 +126,7 @@ def _open(config: TrainConfig, split: str) -> Manifest:
 
 
 def _draw(manifest: Manifest, share: float, seed: int) -> dict[str, NDArray[np.int64]]:
-    files = number_files(manifest.images)
+    files = number_files(manifest)
     return choose_parts({"train": 1 - share, "val": share}, files, seed)
 
 

@@ -54,7 +54,7 @@ def test_two_folders_of_one_name_are_refused(tmp_path):
 
 def test_a_saved_manifest_of_another_form_is_joined(tmp_path):
     manifest = dp.Manifest.scan(lay(tmp_path, NFC, "dog"), progress=False)
-    other = dp.Manifest(manifest.root, [NFD, "dog"], manifest.table)
+    other = dp.Manifest.from_rows(manifest.root, [NFD, "dog"], manifest.table)
     assert dp.Manifest.concat([manifest, other]).classes == [NFC, "dog"]
     assert other.with_classes([NFC, "dog"]).labels.tolist() == manifest.labels.tolist()
 

@@ -291,7 +291,7 @@ def test_a_cached_scan_keeps_them_and_stays_mapped(tmp_path):
     read = cached(tmp_path, [1, 2])
     for _ in range(2):
         manifest = read()
-        assert doubts(manifest) and manifest.images.samples.files
+        assert doubts(manifest) and manifest.rows.files
 
 
 def test_a_part_is_refused_for_the_doubts_of_the_whole(tmp_path):

@@ -269,7 +269,7 @@ def test_a_manifest_that_would_mislead_a_loader_is_refused(manifest, tmp_path, c
         manifest.table.schema.get_field_index(column), field, pa.array(values, field.type)
     )
     with pytest.raises(ManifestError):
-        Manifest(manifest.root, manifest.classes, forged)
+        Manifest.from_rows(manifest.root, manifest.classes, forged)
 
 
 def test_fingerprint_follows_the_content_and_not_the_place(manifest, tmp_path):

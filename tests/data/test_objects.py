@@ -156,7 +156,7 @@ def test_a_damaged_manifest_is_refused(manifest, tmp_path, name, values, file):
         samples, f"target:{name}", pa.array(values, samples[f"target:{name}"].type)
     )
     with pytest.raises(ManifestError, match=r"the manifest has objects .*scan again"):
-        Manifest(manifest.root, manifest.classes, forged, keypoints=manifest.keypoints)
+        Manifest.from_rows(manifest.root, manifest.classes, forged, facts=manifest.facts)
     saved.write(
         tmp_path / file,
         str(manifest.root),
@@ -175,9 +175,9 @@ def test_a_strange_path_of_a_mask_is_refused(manifest, path):
         manifest.samples, "target:mask", pa.array([path] * 4, pa.large_string())
     )
     with pytest.raises(ManifestError, match="a path that is absolute or has a NUL byte"):
-        Manifest(manifest.root, manifest.classes, forged, keypoints=manifest.keypoints).mask_extent(
-            0
-        )
+        Manifest.from_rows(
+            manifest.root, manifest.classes, forged, facts=manifest.facts
+        ).mask_extent(0)
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_bad_images_are_replaced_by_others_of_their_group_with_other_crops(scann
 def test_repeats_are_mixed_as_all_images_are(scanned):
     """With the image before them, as in torchvision, also if that is the same one."""
     # one class an image, and every other sample is image 0
-    own_class = dp.Manifest(
+    own_class = dp.Manifest.from_rows(
         scanned.root,
         [str(each) for each in range(37)],
         scanned.table.set_column(1, "label", [list(range(37))]),

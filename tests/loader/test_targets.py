@@ -11,6 +11,7 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes import Manifest
+from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.plan.coordinates import mask_indices
@@ -228,7 +229,7 @@ def test_every_object_that_is_left_has_its_outline(outlined, name):
 
 def test_a_column_with_the_name_of_a_target_is_refused(outlined):
     """Which would otherwise be lost in the batch."""
-    own = Manifest(
+    own = Manifest.from_rows(
         outlined.root,
         outlined.classes,
         outlined.table.append_column("column:areas", pa.array(np.arange(6.0))),
@@ -249,7 +250,12 @@ def test_other_names_of_keypoints_are_another_state(outlined):
     states = []
     for names in (["left", "right"], ["a", "b"]):
         with build(
-            Manifest(outlined.root, outlined.classes, table, keypoints=Keypoints.from_names(names))
+            Manifest.from_rows(
+                outlined.root,
+                outlined.classes,
+                table,
+                facts=ManifestFacts(keypoints=Keypoints.from_names(names)),
+            )
         ) as loader:
             states.append(loader.state_dict())
             if len(states) == 2:

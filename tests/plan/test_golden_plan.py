@@ -112,7 +112,7 @@ def images() -> Manifest:
         "offset": [0] * IMAGES,
         "file_bytes": [0] * IMAGES,
     }
-    return Manifest(
+    return Manifest.from_rows(
         "/nowhere", [str(label) for label in range(13)], pa.table(columns, schema=SCHEMA)
     )
 

@@ -30,7 +30,7 @@ def labelled(classes) -> Manifest:
         "offset": [0] * count,
         "file_bytes": [0] * count,
     }
-    return Manifest(
+    return Manifest.from_rows(
         "/nowhere",
         [str(each) for each in range(labels.max() + 1)],
         pa.table(columns, schema=SCHEMA),
@@ -50,6 +50,6 @@ def sharded(lengths, classes=None, files=None):
     }
     for name, values in columns.items():
         table = replace_column(table, name, values)
-    return Manifest(
+    return Manifest.from_rows(
         "/nowhere", [str(each) for each in range(int(max(table["label"].to_pylist())) + 1)], table
     )

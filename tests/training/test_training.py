@@ -415,7 +415,7 @@ def test_images_without_a_class_are_refused_by_what_they_have(
     table = replace_column(manifest.samples[:1], "label", pa.array([[]], pa.list_(pa.int32())))
     for name, values in targets.items():
         table = table.append_column(f"target:{name}", values)
-    dp.Manifest(manifest.root, [], table).save(tmp_path / "m.arrow")
+    dp.Manifest.from_rows(manifest.root, [], table).save(tmp_path / "m.arrow")
     with pytest.raises(
         ConfigError,
         match=rf"m\.arrow: {message}, and a network learns them.*function=my_train:make",

@@ -7,7 +7,7 @@ which samples are in which part, and `find_lacking` which part has no image of a
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,10 @@ from dali_pipes.errors import ConfigError
 from dali_pipes.options import propose_name
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
+T = TypeVar("T", bound=ImageTable)
 
-def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
+
+def drop_columns(images: T, names: Sequence[str]) -> T:
     """The same samples without some columns of their table, or the targets "text" and "mask".
 
     Raises:
@@ -35,7 +37,7 @@ def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
     wanted = check_names("names", names, "names of columns")
     every = [
         name.partition(":")[2]
-        for name in further_columns(images.samples.whole)
+        for name in further_columns(images.rows.whole)
         if name not in (TARGET + "mask_offset", TARGET + "mask_bytes")
     ]
     if images.has_target("mask_bytes"):
@@ -64,7 +66,7 @@ def drop_columns(images: ImageTable, names: Sequence[str]) -> ImageTable:
     return changed.with_facts(mask_values=MaskValues({}, False)) if "mask" in names else changed
 
 
-def subset(images: ImageTable, ids: Any) -> ImageTable:
+def subset(images: T, ids: Any) -> T:
     """These samples only, numbered anew in the given order.
 
     Raises:
@@ -92,7 +94,7 @@ def subset(images: ImageTable, ids: Any) -> ImageTable:
     return images.select(ids)
 
 
-def choose(images: ImageTable, ids: NDArray[np.int64]) -> ImageTable:
+def choose(images: T, ids: NDArray[np.int64]) -> T:
     """Chooses these samples to stand for the whole.
 
     What is left out of the whole counts as left out of them too, for `strict` and limits.

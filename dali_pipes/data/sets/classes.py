@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from dali_pipes.data.labels.reader import number_names
 from dali_pipes.data.table.changes import renumber_classes
 from dali_pipes.errors import ManifestError
 from dali_pipes.options import propose_name
+
+T = TypeVar("T", bound=ImageTable)
 
 
 def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
@@ -43,7 +45,7 @@ def describe_difference(first: Sequence[str], second: Sequence[str]) -> str:
     )
 
 
-def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
+def give_classes(images: T, classes: Sequence[str]) -> T:
     """The same samples with these classes and their numbers.
 
     Raises:
@@ -70,7 +72,7 @@ def give_classes(images: ImageTable, classes: Sequence[str]) -> ImageTable:
     return renumber(images, numbers, names)
 
 
-def renumber(images: ImageTable, numbers: NDArray[np.int64], classes: list[str]) -> ImageTable:
+def renumber(images: T, numbers: NDArray[np.int64], classes: list[str]) -> T:
     """The same samples with other class numbers: n becomes numbers[n]."""
     facts: dict[str, Any] = {}
     if images.has_target("mask"):
@@ -88,7 +90,7 @@ def renumber(images: ImageTable, numbers: NDArray[np.int64], classes: list[str])
     return _without_doubts_of_names(changed)
 
 
-def _without_doubts_of_names(images: ImageTable) -> ImageTable:
+def _without_doubts_of_names(images: T) -> T:
     """The same images, whose classes somebody has named."""
     kept = {
         name: [each for each in told if not is_of_names(each)]

@@ -27,8 +27,8 @@ def find_common(train: ImageTable, val: ImageTable) -> Omission | None:
         if turns or all(root.startswith(nearest) for root in roots):
             nearest = "" if turns else nearest
             is_common |= _are_in(_places(val, roots[1], nearest), _places(train, roots[0], nearest))
-    if not any(images.samples.all_empty("content") for images in (train, val)):
-        contents, others = (images.samples.column("content") for images in (val, train))
+    if not any(images.rows.all_empty("content") for images in (train, val)):
+        contents, others = (images.rows.column("content") for images in (val, train))
         is_common |= _are_in(contents, others) & (pc.binary_length(contents).to_numpy() > 0)
 
     ids = np.flatnonzero(is_common)
@@ -59,19 +59,19 @@ def _has_turns(images: ImageTable) -> bool:
     """Whether a path leads out of a folder again, as ../images/a.jpg does."""
     if images.facts.folders or not images.whole_files:
         return False  # names below a folder do not, and there may be many
-    return bool(pc.any(pc.match_substring(images.samples.column("path"), b"../")).as_py())
+    return bool(pc.any(pc.match_substring(images.rows.column("path"), b"../")).as_py())
 
 
 def _places(images: ImageTable, root: str, nearest: str) -> pa.ChunkedArray:
     """Where each image is, from a folder on that is in the path of the root; "": the whole path."""
-    path = images.samples.column("path")
+    path = images.rows.column("path")
     if start := root.removeprefix(nearest):
         path = pc.binary_join_element_wise(_text(os.fsencode(start)), path, _text(b""))
     path = without_turns(path)
-    if images.samples.all_empty("member"):
+    if images.rows.all_empty("member"):
         return path
-    offset = images.samples.column("offset").cast(pa.large_string()).cast(_TEXT)
-    member = images.samples.column("member")
+    offset = images.rows.column("offset").cast(pa.large_string()).cast(_TEXT)
+    member = images.rows.column("member")
     return pc.binary_join_element_wise(path, member, offset, _text(b"\0"))
 
 

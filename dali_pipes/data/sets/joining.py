@@ -63,11 +63,11 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
             ]
         )
 
-    files = tuple(file for images in sets for file in images.samples.files)
-    samples = Samples(join([images.samples.table() for images in sets]), files)
-    # `from_table` would read all rows to check them; those of mapped files are checked as they are
+    files = tuple(file for images in sets for file in images.rows.files)
+    rows = Samples(join([images.rows.table() for images in sets]), files)
+    # `from_rows` would read all rows to check them; those of mapped files are checked as they are
     # taken
-    joined = ImageTable(root, classes, samples, join([images.others for images in sets]), facts)
+    joined = ImageTable(root, rows, classes, join([images.others for images in sets]), facts)
     # what is only true of all images together is looked for anew
     doubts = [
         each for each in facts.doubts or () if not is_of_repeated(each) and not is_of_names(each)
@@ -103,15 +103,15 @@ def _with_own_ids(sets: Sequence[ImageTable]) -> Sequence[ImageTable]:
         ManifestError: ids that are text are shared.
     """
     name = COLUMN + IMAGE_ID
-    named = [images for images in sets if name in images.samples.whole.column_names]
+    named = [images for images in sets if name in images.rows.whole.column_names]
     if len(named) < 2 or any(images.facts.category_ids is None for images in named):
         return sets
 
-    changed, seen = list(sets), named[0].samples.column(name).slice(0, 0)
+    changed, seen = list(sets), named[0].rows.column(name).slice(0, 0)
     for place, images in enumerate(sets):
-        if name not in images.samples.whole.column_names:
+        if name not in images.rows.whole.column_names:
             continue
-        ids = images.samples.column(name)
+        ids = images.rows.column(name)
         if ids.type != seen.type:
             ids, seen = ids.cast(pa.large_string()), seen.cast(pa.large_string())
         if pc.any(pc.is_in(ids, value_set=seen)).as_py():
@@ -126,7 +126,7 @@ def _with_own_ids(sets: Sequence[ImageTable]) -> Sequence[ImageTable]:
                 "same"
             )
             changed[place] = images = _move_ids(images, more, what)
-            ids = images.samples.column(name)
+            ids = images.rows.column(name)
         seen = pa.chunked_array([*seen.chunks, *ids.chunks], ids.type)
     return changed
 

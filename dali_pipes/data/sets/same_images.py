@@ -22,10 +22,10 @@ def number_files(images: ImageTable) -> NDArray[np.int64]:
 
     Where no image is there twice, each sample has its id.
     """
-    numbers = _encode(without_turns(images.samples.column("path")))
+    numbers = _encode(without_turns(images.rows.column("path")))
     if not images.whole_files:
         # a member is a part of a shard
-        members = _encode(images.samples.column("offset"))
+        members = _encode(images.rows.column("offset"))
         pairs = numbers * (members.max(initial=0) + 1) + members
         numbers = np.unique(pairs, return_inverse=True)[1]
     if not numbers.size or len(np.unique(numbers)) == len(numbers):
@@ -48,9 +48,9 @@ def number_contents(images: ImageTable) -> NDArray[np.int64] | None:
     """Numbers the images, (n,): samples of the same bytes have the same number. None: their bytes
     were not all read (verify="full").
     """
-    if images.samples.all_empty("content"):
+    if images.rows.all_empty("content"):
         return None
-    contents = images.samples.column("content")
+    contents = images.rows.column("content")
     if pc.any(pc.equal(pc.binary_length(contents), 0)).as_py():
         return None
     return _encode(contents)

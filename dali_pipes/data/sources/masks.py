@@ -106,7 +106,7 @@ def read_masks(
         Path(os.path.abspath(local_path(folder))) for folder in (images, masks)
     )
     root, table, omissions = _read_pairs(image_folder, mask_folder, missing == "problem", check)
-    pairs = ImageTable.from_table(root, names, table, ManifestFacts(omissions=omissions))
+    pairs = ImageTable.from_rows(root, names, table, ManifestFacts(omissions=omissions))
     pairs = add_targets(pairs, mask_folder, check)
     return finish(pairs, None, strict, are_named=bool(names))
 

@@ -32,14 +32,14 @@ def load(file: str | Path) -> ImageTable:
     # A Parquet file is not mapped. Its rows are all read here, so they are checked, and the
     # fingerprint is theirs and not one that the file states.
     if not stored.file:
-        return ImageTable.from_table(
+        return ImageTable.from_rows(
             stored.root, stored.classes, stored.table, facts.of_same_samples()
         )
 
     usable, others = split_usable(stored.table)
     validate(others)
     return ImageTable(
-        absolute(stored.root), stored.classes, Samples(usable, (stored.file,)), others, facts
+        absolute(stored.root), Samples(usable, (stored.file,)), stored.classes, others, facts
     )
 
 
@@ -55,7 +55,7 @@ def save(images: ImageTable, file: str | Path) -> None:
         Path(file),
         str(images.root),
         images.classes,
-        images.samples.table(),
+        images.rows.table(),
         images.others,
         facts.write(),
     )
@@ -67,7 +67,7 @@ def verify(images: ImageTable) -> None:
     Raises:
         ManifestError: its rows cannot be of images, or do not have its fingerprint.
     """
-    images.samples.validate(images.samples.whole.column_names)
+    images.rows.validate(images.rows.whole.column_names)
     images.check()
 
     known = images.facts.fingerprint

@@ -165,7 +165,7 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
         else:
             earlier = EarlierScan()
             if cached:
-                usable, records = cached.samples.table(), cached.facts.folders
+                usable, records = cached.rows.table(), cached.facts.folders
                 earlier = EarlierScan(usable, records, cached.classes, unchanged == "folder")
             classes, rows, folders = scan_folder(folder, entries, check, earlier)
             if rows is None:
@@ -175,7 +175,7 @@ def _scan(root: str | Path, check: ScanOptions, cache: Path | None, unchanged: s
         facts = ManifestFacts(
             folders=folders, keypoints=check.targets.keypoints_named, omissions=omissions
         )
-        images = ImageTable.from_table(folder, classes, rows, facts)
+        images = ImageTable.from_rows(folder, classes, rows, facts)
         # before it is saved, so that a scan that comes from the cache need not read its rows
         images = images.with_facts(doubts=find_doubts(images, are_named))
         # nothing is written if nothing changed: other processes go on sharing the mapped file
@@ -205,7 +205,7 @@ def _load_cached(cache: Path, root: Path | str, with_labels: bool) -> ImageTable
         return None  # `_save_cached` warns that it cannot be written
     try:
         images = saved_manifests.load(cache)
-        images.samples.table()  # reading the table checks all of it
+        images.rows.table()  # reading the table checks all of it
     except ManifestError:
         return None
 

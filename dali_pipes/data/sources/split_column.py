@@ -381,12 +381,12 @@ def make_images(
         table: as for `ImageTable.from_table`, with all rows.
     """
     facts = replace(facts, omissions=[*facts.omissions, *chosen.notes])
-    whole = ImageTable.from_table(root, classes, table, facts)
+    whole = ImageTable.from_rows(root, classes, table, facts)
     if chosen.rows is None:
         return whole, whole
     # a part is none of what an index could be of
     facts = replace(facts, reading={})
-    return ImageTable.from_table(root, classes, table.filter(pa.array(chosen.rows)), facts), whole
+    return ImageTable.from_rows(root, classes, table.filter(pa.array(chosen.rows)), facts), whole
 
 
 def check_split(option: str, value: str | None) -> None:

@@ -50,7 +50,7 @@ def add_targets(images: ImageTable, source: str | Path, check: ScanOptions) -> I
 
 def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
     """Raises ManifestError if a source has objects and usable images, but no usable object."""
-    if not images.has_target("boxes") or not images.samples.all_empty(TARGET + "boxes"):
+    if not images.has_target("boxes") or not images.rows.all_empty(TARGET + "boxes"):
         return
 
     lost = [
@@ -70,10 +70,10 @@ def _doubt_turned_images(images: ImageTable) -> ImageTable:
         return images
 
     turned: list[int] = []
-    for ids in images.samples.blocks():
+    for ids in images.rows.blocks():
         orientation = images.take_orientations(ids)
         if has_boxes:
-            unsaid = images.samples.lengths(TARGET + "boxes", ids) > 0
+            unsaid = images.rows.lengths(TARGET + "boxes", ids) > 0
         else:
             height, width = images.take_sizes(ids).T
             # a mask of another size than the image is refused, so its size says how it was made

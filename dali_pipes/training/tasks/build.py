@@ -56,7 +56,7 @@ def count_outputs(manifest: Manifest) -> int:
     """
     if manifest.task != "regression":
         return len(manifest.classes)
-    labels = manifest.images.take_labels(np.arange(1))
+    labels = manifest.take_labels(np.arange(1))
     return labels.shape[1] if labels.ndim == 2 else 1
 
 

@@ -164,11 +164,11 @@ def test_a_saved_manifest_and_its_parts_know_them(folder, tmp_path, ending):
     few.save(tmp_path / f"few.{ending}")
     assert not dp.Manifest.load(tmp_path / f"few.{ending}").has_wide
     # from rows alone
-    assert dp.Manifest(loaded.root, loaded.classes, loaded.table).has_wide
+    assert dp.Manifest.from_rows(loaded.root, loaded.classes, loaded.table).has_wide
 
     # a manifest without such images says nothing of them
     usual = dp.Manifest.scan(folder, progress=False)
-    assert "has_wide" not in usual.images.facts.write()
+    assert "has_wide" not in usual.facts.write()
     with pytest.raises(ManifestError, match="cannot be used"):
         usual.refuse_bad_images(0.5)
 

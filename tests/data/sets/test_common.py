@@ -30,7 +30,7 @@ def opened(place, **options):
 
 
 def common(train, val):
-    found = find_common(train.images, val.images)
+    found = find_common(train, val)
     return found and (found.number, found.names)
 
 

@@ -80,7 +80,7 @@ def made(rows, root="/images", names=CLASSES):
     }
     for name, values in (own | {"boxes": pa.array(boxes, pa.large_list(pa.int64()))}).items():
         table = table.append_column(COLUMN + name, values)
-    manifest = Manifest(root, names, table)
+    manifest = Manifest.from_rows(root, names, table)
     if count % 2 == 0:
         return manifest
     with tempfile.TemporaryDirectory() as folder:
@@ -159,7 +159,7 @@ ODD_NAMES = (
 def test_every_column_of_a_table_can_be_filtered(name):
     images = made([(0, 1, 1, "a", 0.5, True, [1], True)] * 3)
     table = images.table.append_column(COLUMN + name, pa.array([0, 5, 7]))
-    images = Manifest(images.root, images.classes, table)
+    images = Manifest.from_rows(images.root, images.classes, table)
     # of a backquote in a name there is no way to write it
     if name != "`":
         assert images.filter(f"`{name}` > 4 and class == 'bird' and split != '`3` class'").columns[
@@ -172,7 +172,7 @@ def test_every_column_of_a_table_can_be_filtered(name):
 
 def test_a_column_in_backquotes_that_is_not_there_is_named_and_proposed():
     images = made([(0, 1, 1, "a", 0.5, True, [1], True)])
-    images = Manifest(
+    images = Manifest.from_rows(
         images.root, images.classes, images.table.append_column(COLUMN + "my column", pa.array([0]))
     )
     with pytest.raises(ConfigError, match=r"no column `my colum` .*; did you mean `my column`\?"):
@@ -329,7 +329,7 @@ def test_columns_that_only_some_have(manifest, tmp_path):
 
 def test_prefixes_of_one_bucket_are_joined_below_what_they_share(manifest):
     one, two = (
-        Manifest(f"s3://bucket/data/{name}", manifest.classes, manifest.table)
+        Manifest.from_rows(f"s3://bucket/data/{name}", manifest.classes, manifest.table)
         for name in ("one", "two/three")
     )
     joined = Manifest.concat([one, two])
@@ -344,8 +344,11 @@ def test_what_cannot_be_joined(manifest, tmp_path):
         ManifestError, match="labels of different types cannot be joined: float and int32"
     ):
         Manifest.concat([manifest, Manifest.from_table(file, progress=False)])
-    remote = Manifest("s3://bucket/train", manifest.classes, manifest.table)
-    for other in (manifest, Manifest("s3://other/train", manifest.classes, manifest.table)):
+    remote = Manifest.from_rows("s3://bucket/train", manifest.classes, manifest.table)
+    for other in (
+        manifest,
+        Manifest.from_rows("s3://other/train", manifest.classes, manifest.table),
+    ):
         with pytest.raises(ManifestError, match="images in object stores must be of one bucket"):
             Manifest.concat([other, remote])
     lists = made([(0, 1, 1, "a", 0.5, True, [1], True)])

@@ -62,7 +62,7 @@ def test_numbers_to_predict_have_no_classes(tmp_path):
 
 def test_a_cached_scan_stays_mapped_if_only_names_are_given(tmp_path):
     named = OF_NAMES["cached"](tmp_path, [1, 0])(classes=["cat", "dog"])
-    assert named.images.samples.files and named.columns is not None
+    assert named.rows.files and named.columns is not None
 
 
 @every_kind

@@ -27,7 +27,7 @@ def read_list(request):
     headers = list(read_headers(file.parent, files, len(files), check))
     labels = pa.array([names.index(name) for name in classes], pa.int64())
     rows = file_rows([path for path, _ in files], labels, headers)
-    return finish(ImageTable.from_table(file.parent, names, rows), request.classes, request.strict)
+    return finish(ImageTable.from_rows(file.parent, names, rows), request.classes, request.strict)
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_a_manifest_that_would_read_outside_its_shard_is_refused(folder, column,
         table.schema.get_field_index(column), column, pa.array(values, pa.int64())
     )
     with pytest.raises(ManifestError, match="reach beyond their shard"):
-        Manifest(folder, ["a"] * 5, forged)
+        Manifest.from_rows(folder, ["a"] * 5, forged)
 
 
 def test_numbers_are_the_names_where_there_is_no_classes_file(folder):

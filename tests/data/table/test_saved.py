@@ -44,7 +44,7 @@ def images(manifest):
     digests = pa.array([bytes([number] * 16) for number in range(37)], pa.binary())
     table = replace_column(manifest.table, "content", digests)
     scores = table.append_column(COLUMN + "score", pa.array(np.arange(37)))
-    return Manifest(manifest.root, manifest.classes, scores)
+    return Manifest.from_rows(manifest.root, manifest.classes, scores)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def large(rows):
         "decoded": pa.repeat(False, rows),
     }
     table = pa.table({name: same[name] for name in SCHEMA.names}, schema=SCHEMA)
-    return Manifest(
+    return Manifest.from_rows(
         "/images",
         list("abcdefghij"),
         table.append_column(COLUMN + "score", pa.array(np.arange(rows), pa.int64())),
@@ -249,7 +249,7 @@ def test_a_fingerprint_of_long_texts_needs_little_memory(manifest):
     table = manifest.table.take(pa.array(np.arange(2000) % 37)).append_column(
         COLUMN + "text", texts
     )
-    odd = Manifest(manifest.root, manifest.classes, table).subset(np.arange(2000)[::-1])
+    odd = Manifest.from_rows(manifest.root, manifest.classes, table).subset(np.arange(2000)[::-1])
     tracemalloc.start()
     assert odd.fingerprint
     peak = tracemalloc.get_traced_memory()[1] / 2**20

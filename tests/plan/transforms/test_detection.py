@@ -183,7 +183,7 @@ def with_boxes(orientation: int) -> dp.Manifest:
     )
     boxes = pa.array([[10.0, 10.0, 110.0, 70.0]] * count, pa.large_list(pa.float32()))
     table = table.append_column("target:boxes", boxes)
-    return dp.Manifest(
+    return dp.Manifest.from_rows(
         "/nowhere",
         ["0"],
         table.append_column(

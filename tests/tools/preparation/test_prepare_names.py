@@ -21,7 +21,7 @@ FOLDERS = st.lists(NAMES, max_size=2).map("/".join)
 def manifest(classes, paths, labels) -> dp.Manifest:
     rest = (9, 0, 5, 5, 1, "JPEG", False, None, "4:2:0", b"", b"", 0, 0)
     rows = [(path.encode(), label, *rest) for path, label in zip(paths, labels, strict=True)]
-    return dp.Manifest(
+    return dp.Manifest.from_rows(
         "/images", classes, pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
     )
 

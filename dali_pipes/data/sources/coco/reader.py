@@ -189,7 +189,7 @@ def _read_file(file: Path, root: Path, check: ScanOptions) -> ImageTable:
     )
     classes = [composed(category["name"]) for category in read.categories]
     rows = pa.concat_tables([table, unused_rows(table, strays)])
-    return ImageTable.from_table(root, classes, rows, facts)
+    return ImageTable.from_rows(root, classes, rows, facts)
 
 
 def _place_names(read: CocoContent, root: Path) -> list[bytes]:

@@ -245,7 +245,9 @@ def test_an_index_that_mixed_splits_is_not_read(tmp_path, cache):
     renamed = made.table.set_column(made.table.column_names.index("path"), "path", names)
     (tmp_path / "index.arrow").unlink()
     versions = dict.fromkeys(("train-0.tar", "val-0.tar"), (0, 0))
-    Manifest(Path(), made.classes, renamed).with_versions(versions).save(tmp_path / "index.arrow")
+    Manifest.from_rows(Path(), made.classes, renamed).with_versions(versions).save(
+        tmp_path / "index.arrow"
+    )
     with pytest.raises(ManifestError, match="holds 2 splits"):
         Manifest.open(f"file://{tmp_path}", progress=False)
     assert opened(f"file://{tmp_path}/train-*") == ["train-0.tar"]

@@ -206,7 +206,7 @@ def test_scans_at_once_read_once_and_share_what_they_found(folder, tmp_path):
     def rank(number):
         original = files.read_header
         files.read_header = lambda path, check: log.open("a").write(".") and original(path, check)
-        (file,) = scan(folder).images.samples.files
+        (file,) = scan(folder).rows.files
         (tmp_path / f"inode {number}").write_text(str(os.fstat(file._number).st_ino))
 
     fork = multiprocessing.get_context("fork")
@@ -290,5 +290,5 @@ def test_a_scan_that_finds_nothing_leaves_nothing(tmp_path):
     "folders", [{"a": 1}, {"a": [1, 2]}, {"a": ["x", 1, 1]}, {"a": [1, 5, 0]}, {}]
 )
 def test_a_cache_with_strange_folders(folder, folders):
-    saved_manifests.save(scan(folder).images.with_facts(folders=folders), folder.parent / "m.arrow")
+    saved_manifests.save(scan(folder).with_facts(folders=folders), folder.parent / "m.arrow")
     assert scan(folder, unchanged="folder").table.equals(fresh(folder).table)
