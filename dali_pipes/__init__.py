@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dali_pipes.backends.torch.config import TorchConfig as TorchConfig
     from dali_pipes.data.manifest import Manifest as Manifest
     from dali_pipes.data.objects import Targets as Targets
+    from dali_pipes.data.sources.options import SourceOptions as SourceOptions
     from dali_pipes.errors import BadSampleError as BadSampleError
     from dali_pipes.errors import ConfigError as ConfigError
     from dali_pipes.errors import DaliPipesError as DaliPipesError
@@ -60,6 +61,7 @@ _NAMES = [
     "Plan",
     "RandomChoice",
     "Rank",
+    "SourceOptions",
     "Targets",
     "TorchConfig",
     "boxes_to_image",

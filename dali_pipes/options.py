@@ -37,12 +37,14 @@ _KINDS: dict[type, tuple[Any, ...]] = {
 }
 
 
-def option(default: Any, check: Callable[..., Any], *bounds: Any) -> Any:
+def option(
+    default: Any, check: Callable[..., Any] | None = None, *bounds: Any, **metadata: Any
+) -> Any:
     """Returns a field of a dataclass of options, with the check that `check_options` is to do.
 
-    A default of `list` or `dict` stands for an empty one.
+    A default of `list` or `dict` stands for an empty one. `metadata` is of the dataclass's own.
     """
-    metadata = {"check": (check, bounds)}
+    metadata["check"] = check, bounds
     if default in (list, dict):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)

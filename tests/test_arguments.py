@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,6 +29,7 @@ from dali_pipes.plan.steps.policies import RandomErasing
 from dali_pipes.plan.transforms import TRANSFORMS
 
 PACKAGE = Path(dp.__file__).parent
+POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 HUGE, NOT_A_NUMBER = 10**30, float("nan")
 BAD = {
     int: (
@@ -78,6 +78,7 @@ OF_EVERY_IMAGE = {
     "mask_extent",
     "mask_size",
     "name",
+    "relative_name",
     "path",
     "read",
 }
@@ -184,7 +185,9 @@ def functions():
         if inspect.isfunction(each):
             yield name, each
         elif inspect.isclass(each) and each.__module__.startswith("dali_pipes"):
-            for method, value in vars(each).items():
+            own = [base for base in each.__mro__ if base.__module__.startswith("dali_pipes")]
+            methods = {name: value for base in reversed(own) for name, value in vars(base).items()}
+            for method, value in methods.items():
                 function = getattr(value, "__func__", value)
                 # others have tests above
                 is_made = method == "__init__" and each is not dp.Loader and not is_dataclass(each)
@@ -223,10 +226,12 @@ def test_public_functions_check_before_anything_else(function, arguments):
         for value in BAD.get(kind, (5, b"/x", ["/x"], torch.nn.Identity())):
             with pytest.raises(dp.ConfigError, match=rf"\b{name} is ") as raised:
                 values = {**{each: good(arguments.get(each)) for each in needed}, name: value}
+                first = [each for each, parameter in every.items() if parameter.kind is POSITIONAL]
+                first = [each for each in first if each in values]
                 function(
-                    # a manifest asks its table of images, which checks
-                    *([SimpleNamespace(images="self")] if "self" in every else []),
+                    *(["self"] if "self" in every else []),
                     *(["cls"] if "cls" in every else []),
+                    *(values.pop(each) for each in first),
                     **values,
                 )
             assert "\n" not in str(raised.value)

@@ -9,11 +9,16 @@ from dali_pipes.checks import check_choice, check_names
 from dali_pipes.data.image_files.headers import check_bits
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
-from dali_pipes.data.table_options import check_column, check_delimiter, check_encoding, check_task
+from dali_pipes.data.sources.options import (
+    MISSING,
+    TASKS,
+    check_column,
+    check_delimiter,
+    check_encoding,
+)
 from dali_pipes.errors import ConfigError
 from dali_pipes.options import check_options, option
 
-MISSING = ("problem", "skip")
 SPLITS = ("train", "val")
 
 
@@ -35,7 +40,7 @@ class DataConfig:
             names of a table or of shards, the masks' values from 0; []: those that are there.
         missing: "problem" lists images and masks without the other, "skip" passes them over.
         targets: what tables and shards hold besides labels.
-        path_column, label_column: the columns of a table that have the paths and the labels.
+        image_column, label_column: the columns of a table that have the paths and the labels.
         label_separator: splits the labels of a table into several classes each, as ";" does in
             "cat;dog"; None: one name each.
         delimiter: what separates the cells of a CSV; None: the first of , ; tab and | by which the
@@ -63,12 +68,12 @@ class DataConfig:
     classes: list[str] = option(list, check_names)
     missing: str = option("problem", check_choice, MISSING)
     targets: Targets = field(default_factory=Targets)
-    path_column: str = option("path", check_column)
+    image_column: str = option("path", check_column)
     label_column: str = option("label", check_column)
     label_separator: str | None = None
     delimiter: str | None = option(None, check_delimiter)
     encoding: str | None = option(None, check_encoding)
-    task: str | None = option(None, check_task)
+    task: str | None = option(None, check_choice, TASKS)
     max_pixels: int = option(MAX_PIXELS, check_max_pixels)
     labels: bool = True
     bits: int = option(8, check_bits)

@@ -1,6 +1,6 @@
 """What Hugging Face's `datasets` notes of the columns of a data set, its features: which column
-holds the images (`image_column`), which ones class numbers, and the names of these (`class_names`,
-`name_numbers`).
+holds the images (`find_image_column`), which ones class numbers, and the names of these
+(`class_names`, `name_numbers`).
 
 They are dictionaries, as the metadata of a file has them in JSON, and as `Features.to_dict` of an
 open data set gives them: {COLUMN: {"_type": "ClassLabel", "names": […]}}.
@@ -27,7 +27,7 @@ def features_of(schema: pa.Schema) -> dict[str, Any]:
         return {}
 
 
-def image_column(
+def find_image_column(
     place: Path | str, schema: pa.Schema, features: Mapping[str, Any], or_bytes: bool = True
 ) -> str | None:
     """The name of the only column of images; None: there is none.

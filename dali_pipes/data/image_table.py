@@ -85,6 +85,7 @@ class ImageTable(Places):
             )
 
     @classmethod
+    @check_arguments()
     def from_rows(
         cls,
         root: str | Path,
@@ -470,6 +471,7 @@ class ImageTable(Places):
         """The same images, with further facts."""
         return replace(self, facts=replace(self.facts, **facts))
 
+    @check_arguments()
     def moved_to(self, root: Path | str) -> Self:
         """The same images under another folder or URL."""
         return replace(self, root=root)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from dali_pipes.data.config import MISSING, DataConfig
+from dali_pipes.data.config import DataConfig
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
 from dali_pipes.data.shards.addresses import is_remote
-from dali_pipes.data.sources.split_column import ALL, SeveralSplitsError
-from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
-from dali_pipes.data.table_options import TableOptions
+from dali_pipes.data.sources.kinds import kind_of
+from dali_pipes.data.sources.options import ALL_SPLITS, TABLES, SourceOptions, refuse
+from dali_pipes.data.sources.split_column import SeveralSplitsError
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.system.progress import track
 
@@ -40,7 +40,6 @@ def open_images(
         ConfigError, ManifestError: no images are given, or none are there, or too many cannot be
             used.
     """
-    options = {"max_pixels": data.max_pixels, "bits": data.bits} | options
     source = data.source(split)
     if data.demo and source == f"{data.root}/{split}" and not Path(source).is_dir():
         raise ManifestError(
@@ -48,7 +47,7 @@ def open_images(
             "makes it"
         )
 
-    images, masks = _beside(data, split)
+    masks = getattr(data, f"{split}_masks")
     if masks and Path(source).is_file():
         raise ConfigError(
             f"data.{split}_masks is for a folder of images, and data.{split}={source} "
@@ -57,23 +56,7 @@ def open_images(
         )
 
     taken = _keep_taken(data, split)
-    if masks:
-        options.pop("unchanged", None)  # a scan of masks is not cached
-        manifest = Manifest.from_masks(
-            source,
-            masks,
-            classes=taken.classes,
-            missing=taken.missing,
-            mask_values=taken.targets.mask_values,
-            annotated=taken.targets.annotated,
-            **options,
-        )
-    else:
-        # in a configuration, [] stands for None
-        options |= {"classes": list(taken.classes) or None, "with_labels": taken.labels}
-        options |= {"targets": taken.targets, "images": images, "cache_dir": taken.cache_dir}
-        manifest = _open_source(data, split, source, _table_options(taken) | options)
-
+    manifest = _open_source(data, split, source, vars(taken) | options)
     manifest.refuse_bad_images(max_bad_fraction)
 
     # after the limit for bad images, which is about the whole set
@@ -92,13 +75,13 @@ def _open_source(data: DataConfig, split: str, source: str, options: dict[str, A
     """Opens a source; of a table with a column of splits, the rows that a job reads."""
     # whoever filters has chosen the rows; a store is not asked for what it has
     if data.filter is not None and not is_remote(source):
-        is_taken = not list_untaken(source, {"split": ALL})
-        return Manifest.open(source, split=ALL if is_taken else None, **options)
+        takes_split = _kind(data, split) in TABLES
+        return Manifest.open(source, **options | {"split": ALL_SPLITS if takes_split else None})
     try:
         return Manifest.open(source, **options)
     except SeveralSplitsError as error:
         # raised before an image is read
-        return Manifest.open(source, split=_wanted(data, split, error), **options)
+        return Manifest.open(source, **options | {"split": _wanted(data, split, error)})
 
 
 def _wanted(data: DataConfig, split: str, error: SeveralSplitsError) -> str:
@@ -106,57 +89,63 @@ def _wanted(data: DataConfig, split: str, error: SeveralSplitsError) -> str:
     else those of its own split. Where no row is of validation, those of test are.
     """
     if data.filter is not None:
-        return ALL
+        return ALL_SPLITS
     return "test" if split == "val" and "val" not in error.splits else split
 
 
-def _beside(data: DataConfig, split: str) -> tuple[str | None, str | None]:
-    """Returns the folders of the images and of the masks that a split names."""
-    if split == "train":
-        return data.train_images, data.train_masks
-    return data.val_images, data.val_masks
-
-
-def _keep_taken(data: DataConfig, split: str) -> DataConfig:
+def _keep_taken(data: DataConfig, split: str) -> SourceOptions:
     """Returns the options that the source of a split takes; the others, which the source of the
     other split takes, have their defaults.
 
     Raises:
         ConfigError: an option changes nothing in either.
     """
-    untaken = _list_untaken(data, split)
+    options, untaken = _options_of(data, split), _list_untaken(data, split)
+    if "images" in untaken:
+        # no option of both splits
+        refuse({f"{split}_images": untaken["images"]}, "data.")
+
     other = "val" if split == "train" else "train"
     by_none = untaken
     if untaken and (getattr(data, other) or data.root):
         by_other = _list_untaken(data, other)
         by_none = {name: why for name, why in untaken.items() if name in by_other}
-    refuse_untaken(by_none, "data.")
+    refuse(by_none, "data.")
 
-    usual = DataConfig()
+    usual = SourceOptions()
     own = {name: getattr(usual, name) for name in untaken if not name.startswith("targets.")}
     of_targets = {
         name: getattr(usual.targets, name)
         for option in untaken
         if (name := option.removeprefix("targets.")) != option
     }
-    return replace(data, **own, targets=replace(data.targets, **of_targets))
-
-
-def _table_options(data: DataConfig) -> dict[str, Any]:
-    return {field.name: getattr(data, field.name) for field in fields(TableOptions)}
+    return replace(options, **own, targets=replace(options.targets, **of_targets))
 
 
 def _list_untaken(data: DataConfig, split: str) -> dict[str, str]:
     """Returns the options that the source of a split does not take, and why."""
-    images, masks = _beside(data, split)
-    table = TableOptions(**_table_options(data))
-    missing = data.missing if data.missing != MISSING[0] else None
-    given = list_given(table, data.targets, classes=data.classes, missing=missing)
-    source, kind = data.source(split), "masks" if masks else None
-    if images:
-        # no option of both splits
-        refuse_untaken(list_untaken(source, {"images": images}, kind), f"data.{split}_")
-    return list_untaken(source, given, kind)
+    options = _options_of(data, split)
+    # finding the kind of a source may ask a store
+    if not options.list_given():
+        return {}
+    return options.list_untaken(data.source(split), _kind(data, split))
+
+
+def _options_of(data: DataConfig, split: str) -> SourceOptions:
+    known = {each.name for each in fields(SourceOptions)}
+    named = {each.name for each in fields(data)} & known
+    options = {name: getattr(data, name) for name in named} | {
+        # in a configuration, [] stands for None
+        "classes": list(data.classes) or None,
+        "with_labels": data.labels,
+        "images": getattr(data, f"{split}_images"),
+        "masks": getattr(data, f"{split}_masks"),
+    }
+    return SourceOptions(**options)
+
+
+def _kind(data: DataConfig, split: str) -> str:
+    return "masks" if getattr(data, f"{split}_masks") else kind_of(data.source(split))
 
 
 def sample_images(manifest: Manifest, images: int, seed: int) -> Manifest:

@@ -1,8 +1,8 @@
 """`Manifest`: one row for each image of a data set, from whatever describes the set.
 
-- `open` takes any source and calls `scan` (folders, shards), `from_table`, `from_coco` or `load`.
-  `from_masks` takes a folder of images and one of masks, and `from_hf` a data set of Hugging
-  Face's `datasets`. The readers of sources/ do the work.
+- `open` takes any source, as `scan` (folders, shards), `from_table`, `from_coco` or `load` do one
+  kind. `from_masks` takes a folder of images and one of masks, and `from_hf` a data set of Hugging
+  Face's `datasets`. All take the options of `SourceOptions`; the readers of sources/ do the work.
 - `save`, `load` and `save_index` keep a manifest in a file or beside the images.
 - `subset`, `filter` and `split` choose samples, `concat` and `mix` join manifests, and
   `map_classes` and `with_classes` change classes. Each returns a new manifest (sets/).
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,6 @@ from dali_pipes.data.doubts import doubt
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.facts import Mix
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import describe
@@ -40,52 +39,66 @@ from dali_pipes.data.sets.classes import give_classes, renumber
 from dali_pipes.data.sets.same_images import number_files
 from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
-from dali_pipes.data.sources.hugging_face_sets import read_set
+from dali_pipes.data.sources.hugging_face_sets import read_dataset
 from dali_pipes.data.sources.index import write_index
 from dali_pipes.data.sources.masks import read_masks
 from dali_pipes.data.sources.opening import open_source
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.rows.earlier import FolderRecords
 from dali_pipes.data.sources.scans import read_images
 from dali_pipes.data.sources.tables import read_table
 from dali_pipes.data.table.changes import add_source
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import check_arguments
 
 M = TypeVar("M", bound="Manifest")
 P = ParamSpec("P")
+S = TypeVar("S")
 
 log = logging.getLogger(__name__)
-# the smallest and the largest value of arguments of the readers
-_BOUNDS: dict[str, tuple[int, ...]] = {"workers": (1, 2**12), "max_pixels": (1, PIXEL_LIMIT)}
 
 
-def _reader(name: str, read: Callable[P, ImageTable]) -> "classmethod[Manifest, P, Manifest]":
-    """A class method that reads one kind of source.
+def _reader(
+    name: str,
+    read: Callable[[S, SourceOptions], ImageTable],
+    options_of: Callable[P, SourceOptions],
+) -> "classmethod[Manifest, Concatenate[S, P], Manifest]":
+    """A class method that reads one kind of source, which `read` describes.
 
-    Its arguments and their documentation are those of a function in sources/.
+    Its arguments are the source and the options of `SourceOptions`, by name.
     """
-    signature = inspect.signature(read)
 
     @wraps(read)
-    def call(cls: type["Manifest"], /, *args: P.args, **options: P.kwargs) -> "Manifest":
+    def call(cls: type["Manifest"], source: S, /, *args: P.args, **options: P.kwargs) -> "Manifest":
         try:
-            signature.bind(*args, **options)
-        except TypeError as error:  # Python's own error has the name of the function in sources/
-            raise TypeError(f"Manifest.{name}(): {error}") from None
+            asked = options_of(*args, **options)
+        except OptionError as error:
+            # here it is an argument of this method
+            raise ConfigError(*error.parts) from None
 
-        manifest = cls.of(read(*args, **options))
+        manifest = cls.of(read(source, asked))
         manifest.tell_omissions()
         return manifest
 
-    # help() and inspect show the arguments of the reader; the checks need `cls` among them
-    first = inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)
-    vars(call)["__signature__"] = signature.replace(
-        parameters=[first, *signature.parameters.values()], return_annotation=Self
-    )
-    call.__annotations__ = read.__annotations__ | {"return": Self}
+    # help() and inspect show the options by their names, and `check_arguments` goes by them
+    source = next(iter(inspect.signature(read).parameters.values()))
+    options = inspect.signature(SourceOptions).parameters | {
+        each.name: each
+        for each in inspect.signature(options_of).parameters.values()
+        if each.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+    by_place = [
+        inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY),
+        source.replace(kind=inspect.Parameter.POSITIONAL_ONLY),
+    ]
+    parameters = sorted([*by_place, *options.values()], key=lambda each: each.kind)
+    vars(call)["__signature__"] = inspect.Signature(parameters, return_annotation=Self)
     call.__name__, call.__qualname__, call.__module__ = name, f"Manifest.{name}", __name__
-    bounds = {option: _BOUNDS[option] for option in signature.parameters if option in _BOUNDS}
-    return classmethod(check_arguments(**bounds)(call))
+    return classmethod(check_arguments()(call))
+
+
+def _with_masks(masks: str | Path, /, **options: Any) -> SourceOptions:
+    return SourceOptions(masks=masks, **options)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,6 +115,7 @@ class Manifest(ImageTable):
     is_told: bool = False
 
     @classmethod
+    @check_arguments()
     def of(cls, images: ImageTable, *, is_told: bool = False) -> Self:
         """A manifest of the images that a reader of sources/ has read."""
         manifest = cls.__new__(cls)
@@ -109,13 +123,13 @@ class Manifest(ImageTable):
         vars(manifest).update(vars(images), is_told=is_told)
         return manifest
 
-    # Each kind of source has a file in sources/, where the arguments are described.
-    open = _reader("open", open_source)
-    scan = _reader("scan", read_images)
-    from_table = _reader("from_table", read_table)
-    from_coco = _reader("from_coco", read_coco)
-    from_masks = _reader("from_masks", read_masks)
-    from_hf = _reader("from_hf", read_set)
+    # Each kind of source has a file in sources/, which describes it.
+    open = _reader("open", open_source, SourceOptions)
+    scan = _reader("scan", read_images, SourceOptions)
+    from_table = _reader("from_table", read_table, SourceOptions)
+    from_coco = _reader("from_coco", read_coco, SourceOptions)
+    from_masks = _reader("from_masks", read_masks, _with_masks)
+    from_hf = _reader("from_hf", read_dataset, SourceOptions)
 
     @classmethod
     @check_arguments()

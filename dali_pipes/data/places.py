@@ -92,7 +92,8 @@ class Places:
 
     def relative_name(self, sample_id: int) -> str:
         """`name` without the root."""
-        path, member = (self.rows.text(name, sample_id) for name in ("path", "member"))
+        row = self._row(sample_id)
+        path, member = (self.rows.text(name, row) for name in ("path", "member"))
         return os.fsdecode(path + b"/" + member if member else path)
 
     def read(self, sample_id: int) -> NDArray[np.uint8]:

@@ -70,7 +70,7 @@ def test_arbitrary_bytes(tmp_path, junk, magic):
 def check_header(path, content):
     path.write_bytes(content)
     for verify in ("header", "full"):
-        header = read_header(path, ScanOptions(verify))
+        header = read_header(path, ScanOptions(verify=verify))
         assert header.problem or (
             header.height > 0 and header.width > 0 and header.format in FORMATS
         )

@@ -12,9 +12,10 @@ from later import later
 
 import dali_pipes as dp
 from dali_pipes.data.config import DataConfig
+from dali_pipes.data.sources.options import SourceOptions
 
 hf = later("datasets")
-METHODS = [name for name in dir(dp.Manifest) if not name.startswith("_")]
+METHODS = [name for name in vars(dp.Manifest) if not name.startswith("_")]
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ CALLS = {
     "Manifest.scan": read("scan", ""),
     "Manifest.open": read("open", ""),
     "Manifest.from_table": read("from_table", "t.csv"),
+    "Manifest.from_coco": read("from_coco", "c.json"),
     "Manifest.from_masks": lambda folder, names: dp.Manifest.from_masks(
         folder / "a", folder / "b", classes=names, progress=False
     ),
@@ -45,6 +47,7 @@ CALLS = {
     "Manifest.without_columns": lambda folder, names: dp.Manifest.open(
         folder / "t.csv", progress=False
     ).without_columns(names),
+    "SourceOptions": lambda folder, names: dp.SourceOptions(classes=names),
     "Targets": lambda folder, names: dp.Targets(
         boxes="b", box_labels="l", keypoints="k", keypoint_names=names
     ),
@@ -70,10 +73,13 @@ def test_every_option_of_names_is_tried_here():
         call = getattr(dp.Manifest, name)
         if not isinstance(method, classmethod) and not inspect.isfunction(method):
             continue
+        # those that read a source take the options of all
         hints = typing.get_type_hints(inspect.unwrap(call))
+        if hints.get("options") is SourceOptions:
+            hints = typing.get_type_hints(SourceOptions)
         if any(takes_names(hint) for option, hint in hints.items() if option != "return"):
             found.add(f"Manifest.{name}")
-    for options in (dp.Targets, DataConfig):
+    for options in (dp.SourceOptions, dp.Targets, DataConfig):
         hints = typing.get_type_hints(options)
         if any(takes_names(hints[field.name]) for field in dataclasses.fields(options)):
             found.add(options.__name__)

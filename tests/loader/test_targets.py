@@ -148,7 +148,11 @@ def test_values_of_masks_are_replaced_and_those_that_are_ignored_are_the_transfo
     classes = ["low", "high"]
     becomes = {number: int(number > 5) for number in range(11)} | {11: 250}
     manifest = dp.Manifest.from_masks(
-        *folders, classes=classes, mask_values=becomes, verify="full", progress=False
+        *folders,
+        classes=classes,
+        targets=dp.Targets(mask_values=becomes),
+        verify="full",
+        progress=False,
     )
     transform = dp.TrainTransform(size=(24, 32), scale=(0.5, 1), ignore_index=250)
     with build(manifest, name, shuffle=False, transform=transform) as loader:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from PIL import Image, JpegImagePlugin
 
-from dali_pipes.checks import check_choice, check_names, describe_value
+from dali_pipes.checks import check_choice, check_int, check_names, describe_value
 from dali_pipes.data.image_files.decoders import FORMATS, find_refusal
 from dali_pipes.data.image_files.disagreements import find_disagreement, find_missing_end
 from dali_pipes.data.image_files.stored import open_any, orientation_of
@@ -32,6 +32,7 @@ from dali_pipes.data.image_files.wide import (
 from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.options import check_options, option
 
 # torchvision.datasets.folder.IMG_EXTENSIONS, so that sample ids are those of an ImageFolder, and
 # two more extensions of JPEGs
@@ -92,7 +93,16 @@ class Header(NamedTuple):
     content: builtins.bytes = b""  # `bytes` is a number here
 
 
-@dataclass(frozen=True, slots=True)
+def check_bits(option: str, value: object) -> None:
+    """Raises a ConfigError if these are no bits of a scan."""
+    if type(value) is not int or value not in BITS:
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it takes 8, or 16 for PNG and TIFF of 16 bits a "
+            "channel too"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScanOptions:
     """How thoroughly files are checked, and by how many processes.
 
@@ -111,30 +121,17 @@ class ScanOptions:
         bits: 16 takes PNG and TIFF of 16 bits a channel too; 8 has them as a problem.
     """
 
-    verify: str = "header"
-    max_pixels: int = MAX_PIXELS
-    workers: int | None = None
+    verify: str = option("header", check_choice, VERIFY)
+    max_pixels: int = option(MAX_PIXELS, check_max_pixels)
+    workers: int | None = option(None, check_int, 1, 2**12)
     progress: bool = True
     targets: Targets = field(default_factory=Targets)
     with_labels: bool = True
-    classes: Sequence[str] | None = None
-    bits: int = 8
+    classes: Sequence[str] | None = option(None, check_names)
+    bits: int = option(8, check_bits)
 
     def __post_init__(self) -> None:
-        check_choice("verify", self.verify, VERIFY)
-        check_bits("bits", self.bits)
-        check_max_pixels("max_pixels", self.max_pixels)
-        if self.classes is not None:
-            check_names("classes", self.classes)
-
-
-def check_bits(option: str, value: object) -> None:
-    """Raises a ConfigError if these are no bits of a scan."""
-    if type(value) is not int or value not in BITS:
-        raise ConfigError(
-            f"{option} is {describe_value(value)}; it takes 8, or 16 for PNG and TIFF of 16 bits a "
-            "channel too"
-        )
+        check_options(self)
 
 
 def is_image(name: str) -> bool:

@@ -35,8 +35,8 @@ from dali_pipes.data.labels.texts import (
     read_text_lists,
 )
 from dali_pipes.data.omissions import HOLE_IN_LABELS, NO_LABEL, Omission
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.spelling import argument
-from dali_pipes.data.table_options import PLAIN, TableOptions
 from dali_pipes.errors import ManifestError
 
 # each number up to the highest label becomes a class; a label beyond this is taken for a mistake
@@ -63,7 +63,7 @@ class Labels(NamedTuple):
 def read_labels(
     file: Path | str,
     column: pa.ChunkedArray,
-    options: TableOptions = PLAIN,
+    options: SourceOptions,
     width: int | None = None,
 ) -> Labels:
     """Reads the labels in a table's column; its type decides what they mean.
@@ -169,7 +169,7 @@ def _place_labels(labels: pa.Array, rows: NDArray[np.int64], count: int) -> pa.A
     return pa.concat_arrays([labels, pa.array([nothing], kind)]).take(pa.array(places))
 
 
-def _split(file: Path | str, values: pa.Array, options: TableOptions) -> pa.Array:
+def _split(file: Path | str, values: pa.Array, options: SourceOptions) -> pa.Array:
     """Splits text into lists of class numbers, names, or by `options.task` fractions.
 
     An empty cell becomes an empty list.

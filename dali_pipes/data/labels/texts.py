@@ -54,7 +54,7 @@ def read_text_lists(cells: LabelCells, task: str | None, separator: str | None) 
 
     Args:
         cells: text; an empty one is no label.
-        separator: as `TableOptions.label_separator`.
+        separator: as `SourceOptions.label_separator`.
 
     Returns:
         The lists; the texts as they are if none is one, or if only some are and `task` says that
@@ -217,7 +217,7 @@ def read_text(
     names only the empty cell and `NO_NAMES` do, since "NA" is Namibia.
 
     Args:
-        task: as in `TableOptions`; for "regression" "001" is a number.
+        task: as in `SourceOptions`; for "regression" "001" is a number.
         rows: the row of each cell, from 0, for error messages; None: its position.
 
     Raises:

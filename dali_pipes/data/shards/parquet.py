@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import plain
-from dali_pipes.data.features import features_of, image_column
+from dali_pipes.data.features import features_of, find_image_column
 
 _COMPARED = 4096  # bytes of an image that are compared with the file
 
@@ -156,7 +156,7 @@ def read_group(file: Any, number: int) -> pa.StructArray:
     try:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             schema = opened.schema_arrow
-            name = image_column("a Parquet file", schema, features_of(schema))
+            name = find_image_column("a Parquet file", schema, features_of(schema))
             table = plain(opened.read_row_group(number, columns=[name], use_threads=False))
             images = table[name].combine_chunks()
     except (pa.ArrowException, KeyError, IndexError) as error:

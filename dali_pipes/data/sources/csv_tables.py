@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.table_columns import missing_error
 from dali_pipes.data.spelling import argument
-from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
 _BLOCK = 1 << 22  # bytes that are decoded at once
@@ -31,7 +31,7 @@ _OTHERS = {  # the first bytes of files that are often taken for CSV
 }
 
 
-def read_csv(file: Path, options: TableOptions, text_columns: Collection[str]) -> pa.Table:
+def read_csv(file: Path, options: SourceOptions, text_columns: Collection[str]) -> pa.Table:
     """Returns the rows, under the names of the header without blanks around them.
 
     Args:
@@ -87,7 +87,7 @@ def _bare(name: str) -> str:
     return re.sub(_QUOTED, r"\1", name).strip()
 
 
-def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
+def _as_utf8(file: Path, content: bytes, options: SourceOptions) -> bytes:
     """Returns the text in UTF-8, without a byte-order mark."""
     if kind := next((kind for start, kind in _OTHERS.items() if content.startswith(start)), None):
         raise ManifestError(f"{file}: {kind}")
@@ -120,7 +120,7 @@ def _as_utf8(file: Path, content: bytes, options: TableOptions) -> bytes:
     return content if is_utf8 else b"".join(blocks).removeprefix(codecs.BOM_UTF8)
 
 
-def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[list[str], str]:
+def _read_header(file: Path, content: bytes, options: SourceOptions) -> tuple[list[str], str]:
     """Returns the names as they are written, and the delimiter by which they have the column of
     paths.
     """
@@ -128,17 +128,17 @@ def _read_header(file: Path, content: bytes, options: TableOptions) -> tuple[lis
     start = content[:_BLOCK].decode(errors="ignore").lstrip("\r\n")
     line = re.split(r"[\r\n]", start, maxsplit=1)[0][:_LONGEST]
     if not line:
-        needed = f"{options.path_column},{options.label_column}"
+        needed = f"{options.image_column},{options.label_column}"
         raise ManifestError(f"{file}: is empty; begin it with a line of names, such as {needed}")
 
     headers = {
         delimiter: next(csv.reader([line], delimiter=delimiter)) for delimiter in options.delimiters
     }
     for delimiter, names in headers.items():
-        if options.path_column in map(_bare, names):
+        if options.image_column in map(_bare, names):
             return names, delimiter
     names = [_bare(name)[:_SHOWN] for name in max(headers.values(), key=len)]
-    raise missing_error(file, names, {options.path_column: "path_column"})
+    raise missing_error(file, names, {options.image_column: "image_column"})
 
 
 def _refuse_rows_in_cells(

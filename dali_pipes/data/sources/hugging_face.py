@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dali_pipes.data.arrow_types import is_list, plain, with_fields
-from dali_pipes.data.features import class_names, features_of, image_column, name_numbers
+from dali_pipes.data.features import class_names, features_of, find_image_column, name_numbers
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import is_remote
@@ -35,18 +35,18 @@ from dali_pipes.data.sources.names import (
     pattern_of_files,
     refuse_several_splits,
 )
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.split_column import Chosen, choose_rows, is_called_split
 from dali_pipes.data.spelling import argument
-from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
 _SUFFIX = ".parquet"
 
 
-def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
+def embedded_files(source: Path | str, image_column: str = "path") -> list[str]:
     """Returns the Parquet files that hold images, sorted: `source` itself, those of a folder, or
     those of a pattern such as train-*.parquet.
 
@@ -54,18 +54,18 @@ def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     beside them.
 
     Args:
-        path_column: a file that has this column lists images.
+        image_column: a file that has this column lists images.
 
     Raises:
         ManifestError: they are of several splits, or nothing matches the pattern.
     """
-    files = all_embedded_files(source, path_column)
+    files = all_embedded_files(source, image_column)
     if len(files) > 1:
         refuse_several_splits(source, (file.rpartition("/")[2] for file in files))
     return files
 
 
-def all_embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
+def all_embedded_files(source: Path | str, image_column: str = "path") -> list[str]:
     """Returns the same as `embedded_files`, whatever splits the files are of."""
     pattern = pattern_of_files(source)
     # a store is not asked for the schema of each file, which would be a request for each
@@ -88,7 +88,7 @@ def all_embedded_files(source: Path | str, path_column: str = "path") -> list[st
     return [
         str(file)
         for file in files
-        if file.suffix == _SUFFIX and _holds_images(file, path_column, is_named)
+        if file.suffix == _SUFFIX and _holds_images(file, image_column, is_named)
     ]
 
 
@@ -110,7 +110,7 @@ def _folder_of(source: str) -> str:
     return source.rpartition("/")[0] if source.endswith(_SUFFIX) else source.rstrip("/")
 
 
-def _holds_images(file: Path, path_column: str, is_named: bool) -> bool:
+def _holds_images(file: Path, image_column: str, is_named: bool) -> bool:
     if not file.exists():
         return False
     try:
@@ -120,16 +120,14 @@ def _holds_images(file: Path, path_column: str, is_named: bool) -> bool:
         do = "write or download it again (git lfs pull, if it is a pointer), or remove it"
         raise ManifestError(f"{file}: cannot be read as Parquet ({reason}); {do}") from None
     # in a folder a column of bytes may be anything; who names the file means it
-    found = image_column(file, schema, features_of(schema), or_bytes=is_named)
-    return path_column not in schema.names and found is not None
+    found = find_image_column(file, schema, features_of(schema), or_bytes=is_named)
+    return image_column not in schema.names and found is not None
 
 
 def scan_embedded(
     file: Path | str,
     files: list[str],
-    options: TableOptions,
-    check: ScanOptions,
-    split: str | None,
+    options: SourceOptions,
 ) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool, Chosen]:
     """Returns root, class names, rows and notes of images that are in the Parquet files themselves,
     whether these name the classes, and which rows are wanted.
@@ -154,19 +152,16 @@ def scan_embedded(
             raise ManifestError(f"{other}: has other names of classes than {files[0]}, {both}")
 
     every = [group for of_file in groups for group in of_file]
-    read_images = partial(_read_groups, file, every, check)
-    return scan_rows(file, table, named, options, check, split, read_images)
+    read_images = partial(_read_groups, file, every, options)
+    return scan_rows(file, table, named, options, read_images)
 
 
 def scan_rows(
     place: Path | str,
     table: pa.Table,
     names: Mapping[str, list[str]],
-    options: TableOptions,
-    check: ScanOptions,
-    split: str | None,
+    options: SourceOptions,
     read_images: Callable[[], tuple[Path | str, list[bytes], list[Header], dict[str, pa.Array]]],
-    label_option: str = "label_column",
 ) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool, Chosen]:
     """Returns root, class names, rows and notes of rows that hold their images, whether the source
     names the classes, and which rows are wanted.
@@ -175,29 +170,25 @@ def scan_rows(
         place: the data set, for errors.
         table: the columns besides the images.
         names: of columns of class numbers the names of the classes.
-        split: whose rows are wanted; None: nobody has said.
         read_images: reads the root, the path and the header of each image, and the columns that say
             where it is. It is called last, since it takes long.
-        label_option: the one that names the column of labels.
     """
-    targets = check.targets
+    targets = options.targets
     if targets.mask:
         raise ManifestError(
             f"{place}: masks are not read from rows that hold their images; leave out targets.mask"
         )
-    if check.with_labels and not targets.boxes:
-        options = _name_labels(place, table, names, options, check, label_option)
+    if options.with_labels and not targets.boxes:
+        options = _name_labels(place, table, names, options)
     label = options.label_column
     table = with_fields(plain(table), targets.named.values())
-    check_columns(place, table, options, check, label_option=label_option)
+    check_columns(place, table, options)
     used = {label, *targets.named.values()}
-    chosen = choose_rows(place, table, used, split, classes=names)
-    labels = read_row_labels(place, table, options, check, label in names)
+    chosen = choose_rows(place, table, used, options.split, classes=names)
+    labels = read_row_labels(place, table, options, label in names)
 
     root, paths, headers, places = read_images()
-    classes, rows, notes = build_rows(
-        place, table, paths, headers, places, options, labels, targets
-    )
+    classes, rows, notes = build_rows(place, table, paths, headers, places, options, labels)
     # the labels, or those of the objects
     classes, are_named, doubts = name_numbers(table, targets.box_labels or label, names, classes)
     return root, classes, rows, [*notes, *doubts], are_named, chosen
@@ -207,10 +198,8 @@ def _name_labels(
     place: Path | str,
     table: pa.Table,
     names: Mapping[str, list[str]],
-    options: TableOptions,
-    check: ScanOptions,
-    option: str,
-) -> TableOptions:
+    options: SourceOptions,
+) -> SourceOptions:
     """Names the column of labels where nobody does and none is called label: the only one of class
     numbers.
 
@@ -223,13 +212,13 @@ def _name_labels(
         name
         for name in names
         if name in table.column_names
-        and name not in check.targets.named.values()
+        and name not in options.targets.named.values()
         and not is_list(table[name].type)
         and not is_called_split(name)
     ]
     if len(found) > 1:
         what = f"{place}: has several columns of classes, {', '.join(found)}; name one: "
-        raise ManifestError(what, argument(option, found[0]))
+        raise ManifestError(what, argument("label_column", found[0]))
     return replace(options, label_column=found[0]) if found else options
 
 
@@ -241,7 +230,7 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
         with pq.ParquetFile(_open(file), pre_buffer=False) as parquet:
             # the images are read later, one row group after the other
             schema = parquet.schema_arrow
-            images = image_column(file, schema, features_of(schema))
+            images = find_image_column(file, schema, features_of(schema))
             if images is None:
                 raise ManifestError(
                     f"{file}: has no column of images, structs of bytes and path; leave it out"

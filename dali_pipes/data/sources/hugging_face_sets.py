@@ -1,12 +1,13 @@
 """A data set of Hugging Face's `datasets` that is open in this program: `Manifest.from_hf`.
 
 Nothing is copied and nothing is written: an image is the part of the mapped Arrow file that holds
-it (data/shards/parquet.py), or the file that its row names. `read_set` makes the images of a
+it (data/shards/parquet.py), or the file that its row names. `read_dataset` makes the images of a
 manifest; `_list_images` says where each image is, and `_read_image` reads its header.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,45 +19,26 @@ from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.facts import ManifestFacts
-from dali_pipes.data.features import class_names, image_column, refuse_mode
+from dali_pipes.data.features import class_names, find_image_column, refuse_mode
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.parquet import Mappings, NotMappedError
 from dali_pipes.data.sources.extents import place_columns, read_part
 from dali_pipes.data.sources.hugging_face import scan_rows
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items
-from dali_pipes.data.sources.split_column import check_split, make_images
+from dali_pipes.data.sources.split_column import make_images
 from dali_pipes.data.sources.table_columns import refuse_missing
 from dali_pipes.data.sources.targets import add_targets
-from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ConfigError, ManifestError
 
 _NAME = "the data set"  # of errors
 
 
-def read_set(
-    dataset: Any,
-    *,
-    image: str | None = None,
-    label: str | None = None,
-    label_separator: str | None = None,
-    task: str | None = None,
-    classes: Sequence[str] | None = None,
-    with_labels: bool = True,
-    targets: Targets = NO_TARGETS,
-    split: str | None = None,
-    strict: bool = False,
-    verify: str = "header",
-    max_pixels: int = MAX_PIXELS,
-    workers: int | None = None,
-    progress: bool = True,
-    bits: int = 8,
-) -> ImageTable:
+def read_dataset(source: Any, options: SourceOptions) -> ImageTable:
     """Reads the headers of the images of a `Dataset` of Hugging Face's `datasets`.
 
     An image is read out of the Arrow file that the data set has mapped, or is the file that its row
@@ -64,21 +46,11 @@ def read_set(
     `filter`, `shuffle`, `train_test_split` and the like. A format or a transform of the data set
     changes nothing.
 
-    Args:
-        dataset: the data set; of a DatasetDict, one of its splits.
-        image: the column of images; by default the only one of the type Image.
-        label: the column of labels; by default `label`, or else the only one of the type
-            ClassLabel. The names of a ClassLabel become the class names, and -1 is no label.
-        label_separator, task: as of `TableOptions`.
-        classes: class names in the order of their numbers, such as those of the training images;
-            None: the data set's own.
-        with_labels: False: no label is read, and none is needed.
-        targets: columns with boxes, keypoints or texts; a field of a column of objects is
-            "objects.bbox": docs/objects.md.
-        split: as for `from_table`.
-        strict, verify, max_pixels, workers, progress, bits: as for `scan`.
+    Further columns of numbers, text and lists of numbers are kept: docs/targets.md. A field of a
+    column of objects is "objects.bbox" in `targets`: docs/objects.md.
 
-    Further columns of numbers, text and lists of numbers are kept: docs/targets.md.
+    Args:
+        source: the data set; of a DatasetDict, one of its splits.
 
     Raises:
         ConfigError: it is no such data set.
@@ -86,39 +58,41 @@ def read_set(
             an image or a label.
         OmissionError: `strict`, and something is left out.
     """
-    _refuse_others(dataset)
-    check_split("split", split)
-    table, features = dataset.data.table, dataset.features.to_dict()
-    if image is None:
+    _refuse_others(source)
+    options.refuse_untaken(_NAME, "dataset")
+    targets = options.targets
+    table, features = source.data.table, source.features.to_dict()
+    image = options.image_column
+    if image == SourceOptions.image_column:
         image = _find_images(table.schema, features)
-    needed = {image: "image"}
-    if label is not None and with_labels and not targets.boxes:
-        needed[label] = "label"
+    needed = {image: "image_column"}
+    is_named = options.label_column != SourceOptions.label_column
+    if is_named and options.with_labels and not targets.boxes:
+        needed[options.label_column] = "label_column"
     refuse_missing(_NAME, table.column_names, needed)
     refuse_mode(_NAME, image, features)
-    options = TableOptions(image, label or "label", label_separator, task=task)
-    check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
+    options = replace(options, image_column=image)
 
     # the rows in the order of `select` and the like; None: all of them
-    selected = getattr(dataset, "_indices", None)
+    selected = getattr(source, "_indices", None)
     rows = None if selected is None else selected.column(0).to_numpy().astype(np.int64)
     others = table.drop_columns([image]).replace_schema_metadata()
     others = others if rows is None else others.take(pa.array(rows))
 
-    read_images = partial(_read_images, image, table[image], rows, check)
+    read_images = partial(_read_images, image, table[image], rows, options)
     root, names, made, notes, are_named, chosen = scan_rows(
-        _NAME, others, class_names(features), options, check, split, read_images, "label"
+        _NAME, others, class_names(features), options, read_images
     )
 
     facts = ManifestFacts(
         keypoints=targets.keypoints_named,
         omissions=notes,
         turned_by_source=True,
-        reading=note_reading(targets, with_labels, options, check.bits),
+        reading=note_reading(options),
     )
     result, whole = make_images(root, names, made, facts, chosen)
-    result = add_targets(result, _NAME, check)
-    return finish(result, classes, strict, are_named, whole)
+    result = add_targets(result, _NAME, options)
+    return finish(result, options, are_named, whole)
 
 
 def _refuse_others(dataset: Any) -> None:
@@ -142,11 +116,11 @@ def _refuse_others(dataset: Any) -> None:
 
 
 def _find_images(schema: pa.Schema, features: Mapping[str, Any]) -> str:
-    if name := image_column(_NAME, schema, features, or_bytes=False):
+    if name := find_image_column(_NAME, schema, features, or_bytes=False):
         return name
     raise ManifestError(
         f"{_NAME}: has no column with an image in each row among {', '.join(schema.names)}; name "
-        "the column of their paths or bytes, from_hf(…, image='…'), or cast it: "
+        "the column of their paths or bytes, from_hf(…, image_column='…'), or cast it: "
         "dataset.cast_column('…', datasets.Image()); of lists of images make a row of each"
     )
 

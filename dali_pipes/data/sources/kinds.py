@@ -10,12 +10,14 @@ from dali_pipes.data.sources.shards import is_shard, list_all_shards
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError
 
+ENDINGS = {".json": "coco"}  # files of one kind, whatever is in them
+
 
 def kind_of(source: str | Path) -> str:
-    """Says what a source is: "manifest", "table", "coco" or "images".
+    """Says of which of `options.KINDS` a source is.
 
-    That is a saved manifest, a table of paths or of images, a JSON file of COCO's form, or images
-    in folders or shards.
+    What is neither a saved manifest nor a table nor a file of COCO's form is images in folders or
+    shards.
     """
     file = Path(source)
     if is_pattern(source):
@@ -24,13 +26,13 @@ def kind_of(source: str | Path) -> str:
     # a store is asked as little as possible: names decide
     if is_remote(source):
         return (
-            "table"
+            "parquet"
             if file.suffix == ".parquet" or (not is_shard(file) and embedded_files(str(source)))
             else "images"
         )
 
-    if file.suffix == ".json":
-        return "coco"
+    if file.suffix in ENDINGS:
+        return ENDINGS[file.suffix]
 
     # any .arrow is opened as a manifest: `load` says what is wrong with another file
     if (file.suffix == saved.MAPPED and not file.is_dir()) or (
@@ -43,12 +45,18 @@ def kind_of(source: str | Path) -> str:
         or (file.is_file() and not is_shard(file))
         or file.suffix in (saved.MAPPED, ".parquet", ".csv", ".tsv")
     ):
-        return "table"
+        return kind_of_table(file)
     return "images"
 
 
+def kind_of_table(source: str | Path) -> str:
+    """Says which kind of table a source is: "parquet" or "csv"."""
+    is_parquet = Path(source).suffix == ".parquet" or Path(source).is_dir() or is_remote(source)
+    return "parquet" if is_parquet else "csv"
+
+
 def kind_of_pattern(source: str | Path) -> str:
-    """Says what the files of a pattern are: "table", of images in Parquet files, or "images".
+    """Says what the files of a pattern are: "parquet", which hold the images, or "images".
 
     Raises:
         ManifestError: they are of both kinds, or of none.
@@ -67,4 +75,4 @@ def kind_of_pattern(source: str | Path) -> str:
             "without a pattern"
         )
 
-    return "table" if tables else "images"
+    return "parquet" if tables else "images"

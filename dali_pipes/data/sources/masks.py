@@ -5,24 +5,17 @@ A mask gives the class of each pixel of an image. `read_masks` makes the images 
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from dali_pipes.checks import check_choice, check_names
 from dali_pipes.data.composed import composed
-from dali_pipes.data.config import MISSING
 from dali_pipes.data.facts import ManifestFacts
-from dali_pipes.data.image_files.headers import (
-    IMAGE_EXTENSIONS,
-    ScanOptions,
-)
+from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.reader import no_labels
-from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.mask_values import check_mask_values
-from dali_pipes.data.objects import ANNOTATED, MASK, TYPES, Targets
+from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.layouts import local_path
 from dali_pipes.data.sources.names import (
@@ -33,6 +26,7 @@ from dali_pipes.data.sources.names import (
     sort_names,
     split_of,
 )
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.reading import finish
 from dali_pipes.data.sources.rows.files import (
     check_mask_files,
@@ -54,75 +48,41 @@ Named = tuple[bytes, bytes]
 PathsOf = dict[bytes, list[bytes]]
 
 
-def read_masks(
-    images: str | Path,
-    masks: str | Path,
-    *,
-    classes: Sequence[str] = (),
-    missing: str = "problem",
-    mask_values: Mapping[int, int] | None = None,
-    annotated: str | None = None,
-    strict: bool = False,
-    verify: str = "header",
-    max_pixels: int = MAX_PIXELS,
-    workers: int | None = None,
-    progress: bool = True,
-    bits: int = 8,
-) -> ImageTable:
+def read_masks(source: str | Path, options: SourceOptions) -> ImageTable:
     """Reads the headers of the images in one folder, and of their masks in another one.
 
-    docs/objects.md describes the folders.
+    docs/objects.md describes the folders. A value of a mask that is no class, and not 255, is a
+    problem of its image: with verify="full" all masks are checked, otherwise 32 of them, and the
+    others as they are loaded.
 
     An image's mask has the same path in its own folder, apart from the extension and from
     Cityscapes' suffixes.
 
     Args:
-        classes: names of the masks' values from 0. A value that is none of them, and not 255,
-            is a problem of its image: with verify="full" all masks are checked, otherwise 32
-            of them, and the others as they are loaded.
-        mask_values: what values are replaced by, such as {255: 1} for masks of 0 and 255; a
-            value that is replaced by itself, or by one that is no class, is ignored.
-        annotated: whether masks are those of the images as "stored", or of the "upright"
-            pictures that programs show; None: as stored, with a warning of images that are
-            turned.
-        missing: what becomes of an image without a mask, and of a mask without an image:
-            "problem" lists it; "skip" passes it over.
-        strict, verify, max_pixels, bits: as for `scan`.
+        source: the folder of the images; `options.masks` is that of the masks.
 
     Raises:
         ManifestError: a folder without images, no image has a mask, or the masks have other
             values than classes.
     """
-    check_choice("missing", missing, MISSING)
-    check_choice("annotated", annotated, ANNOTATED)
-    replacements = check_mask_values("mask_values", mask_values)
-    names = check_names("classes", classes)
-    targets = Targets(mask="mask", mask_values=replacements, annotated=annotated)
-    check = ScanOptions(
-        verify, max_pixels, workers, progress, targets, classes=names or None, bits=bits
-    )
-
+    options.refuse_untaken(source, "masks")
+    options = replace(options, targets=replace(options.targets, mask="mask"))
     image_folder, mask_folder = (
-        Path(os.path.abspath(local_path(folder))) for folder in (images, masks)
+        Path(os.path.abspath(local_path(each))) for each in (source, options.masks or "")
     )
-    root, table, omissions = _read_pairs(image_folder, mask_folder, missing == "problem", check)
+    root, table, omissions = _read_pairs(image_folder, mask_folder, options)
+
+    names = list(options.classes or ())
     pairs = ImageTable.from_rows(root, names, table, ManifestFacts(omissions=omissions))
-    pairs = add_targets(pairs, mask_folder, check)
-    return finish(pairs, None, strict, are_named=bool(names))
+    pairs = add_targets(pairs, mask_folder, options)
+    # the values have these numbers already
+    return finish(pairs, replace(options, classes=None), are_named=bool(names))
 
 
 def _read_pairs(
-    images: Path, masks: Path, lists_missing: bool, check: ScanOptions
+    images: Path, masks: Path, options: SourceOptions
 ) -> tuple[Path, pa.Table, list[Omission]]:
-    """Returns the folder that holds both, a row for each image, and what is left out.
-
-    Args:
-        lists_missing: whether an image without a mask, and a mask without an image, is a problem;
-            else they are left out.
-
-    Raises:
-        ManifestError: no image has a mask of its name, or the images are of several splits.
-    """
+    """Returns the folder that holds both, a row for each image, and what is left out."""
     if images == masks:
         raise ManifestError(f"{images}: images and masks need folders of their own")
 
@@ -145,12 +105,12 @@ def _read_pairs(
             f"{images}: no image has a mask of its name in {masks} ({image}, {mask})"
         )
 
-    stems = [stem for stem in images_of if lists_missing or stem in masks_of]
+    stems = [stem for stem in images_of if options.missing == "problem" or stem in masks_of]
     image_paths = [images_of[stem][0] for stem in stems]
     mask_paths = [masks_of[stem][0] if stem in masks_of else b"" for stem in stems]
     files = ((path, None) for path in image_paths)
-    headers = list(read_headers(root, files, len(image_paths), check))
-    headers = check_mask_files(root, mask_paths, headers, check)
+    headers = list(read_headers(root, files, len(image_paths), options))
+    headers = check_mask_files(root, mask_paths, headers, options)
     columns = {MASK: pa.array(mask_paths, TYPES["mask"])}
     table = file_rows(image_paths, no_labels(len(image_paths)), headers, columns)
 
@@ -166,7 +126,7 @@ def _read_pairs(
     # masks are usually made for all images, so one without an image shows a misspelt name
     omissions = beside_masks + beside_images
     unused_masks = _list_alone(masks_of, images_of)
-    if lists_missing:
+    if options.missing == "problem":
         problems += [(path, "a mask without an image of its name") for path in unused_masks]
     else:
         for kind, paths, unit in (

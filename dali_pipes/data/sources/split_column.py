@@ -29,7 +29,8 @@ from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.sources.names import split_of, word_of_split
-from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.data.sources.options import ALL_SPLITS
+from dali_pipes.errors import ManifestError
 
 # names are compared without blanks, signs and capitals
 _NAMES = ("subset", "set", "partition", "phase", "usage", "fold", "dataset", "datasettype")
@@ -267,9 +268,6 @@ def _count(name: str, cells: NDArray[np.str_], column: pa.ChunkedArray | None = 
     return Splits(name, cells, counts, without, example or "")
 
 
-ALL = "all"
-
-
 class SeveralSplitsError(ManifestError):
     """The rows of a table are of several splits, and none is asked for.
 
@@ -317,7 +315,7 @@ def choose_rows(
         ManifestError: there is no row of the split, or flags such as is_train and is_val give a row
             two splits, or none.
     """
-    if split == ALL:
+    if split == ALL_SPLITS:
         return Chosen(None, [])
     names = [name for name in table.column_names if name not in used]
     columns = {name: name_classes(table[name], (classes or {}).get(name)) for name in names}
@@ -378,7 +376,7 @@ def make_images(
     """The images of the rows that are used, and those of all rows.
 
     Args:
-        table: as for `ImageTable.from_table`, with all rows.
+        table: as for `ImageTable.from_rows`, with all rows.
     """
     facts = replace(facts, omissions=[*facts.omissions, *chosen.notes])
     whole = ImageTable.from_rows(root, classes, table, facts)
@@ -387,10 +385,3 @@ def make_images(
     # a part is none of what an index could be of
     facts = replace(facts, reading={})
     return ImageTable.from_rows(root, classes, table.filter(pa.array(chosen.rows)), facts), whole
-
-
-def check_split(option: str, value: str | None) -> None:
-    """Checks for the word of a split, as `split_of` returns it."""
-    words = ("train", "val", "test", "trainval", ALL)
-    if value is not None and value not in words:
-        raise ConfigError(f"{option} is {value!r}; choose one of {', '.join(words)}")

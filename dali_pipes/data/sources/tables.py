@@ -5,7 +5,6 @@
 """
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,81 +16,38 @@ from numpy.typing import NDArray
 from dali_pipes.data.arrow_types import is_text, plain, with_fields
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.features import class_names, features_of, name_numbers
-from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.texts import clear_others, read_text
-from dali_pipes.data.limits import MAX_PIXELS
-from dali_pipes.data.objects import MASK, NO_TARGETS, TYPES, Targets
+from dali_pipes.data.objects import MASK, TYPES
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.sources.beside import count_beside_parquet
 from dali_pipes.data.sources.csv_tables import read_csv
 from dali_pipes.data.sources.hugging_face import embedded_files, scan_embedded
+from dali_pipes.data.sources.kinds import kind_of_table
+from dali_pipes.data.sources.layouts import local_path
+from dali_pipes.data.sources.options import SourceOptions, refuse
 from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import check_listed_masks, read_listed
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
-from dali_pipes.data.sources.split_column import Chosen, check_split, choose_rows, make_images
-from dali_pipes.data.sources.taken import list_given, list_untaken, refuse_untaken
+from dali_pipes.data.sources.split_column import Chosen, choose_rows, make_images
 from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.data.table.schema import replace_column
-from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
 
-def read_table(
-    file: str | Path,
-    *,
-    root: str | Path | None = None,
-    path_column: str = "path",
-    label_column: str = "label",
-    label_separator: str | None = None,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    task: str | None = None,
-    targets: Targets = NO_TARGETS,
-    classes: Sequence[str] | None = None,
-    with_labels: bool = True,
-    split: str | None = None,
-    strict: bool = False,
-    verify: str = "header",
-    max_pixels: int = MAX_PIXELS,
-    workers: int | None = None,
-    progress: bool = True,
-    bits: int = 8,
-) -> ImageTable:
+def read_table(source: str | Path, options: SourceOptions) -> ImageTable:
     """Reads the headers of the images that a CSV or Parquet file lists by path and label.
 
     A Parquet file, a folder of them, or a pattern such as data/train-*.parquet may hold the
     images themselves, as Hugging Face's `datasets` writes them: docs/shards.md.
 
-    Args:
-        file: the table.
-        root: folder that relative paths start from; by default the table's folder.
-        path_column, label_column: the names of these columns. In a Parquet file that holds the
-            images, the labels are by default in `label`, or else in the only column that
-            `datasets` notes as a ClassLabel, whose names become the class names.
-        label_separator: splits a label that is text into several, as ";" does in "cat;dog";
-            None: it is one class name.
-        delimiter: the character between the cells of a CSV; None: the first of , ; tab and |
-            by which the header has the column of paths.
-        encoding: encoding of a CSV, such as "latin-1"; None: UTF-8, or UTF-16 if the file
-            begins with its byte-order mark.
-        task: "classification": whole numbers are class numbers, also those written as 1.0;
-            "regression": all numbers are to be predicted; None: integers are class numbers, and
-            fractions are to be predicted.
-        targets: columns with boxes, keypoints, masks or texts: docs/objects.md. With them
-            `label` may be missing; with boxes it is not read.
-        classes: class names in the order of their numbers, such as those of the training
-            images; None: those that occur.
-        with_labels: False: no label is read, and none is needed.
-        split: of a table that has a column of splits, the rows of this one: "train", "val", "test"
-            or "trainval", whatever word the table has for it; "all": of all splits. Without it such
-            a table is refused.
-        strict, verify, max_pixels, bits: as for `scan`.
-
     A label is a class number from 0, a class name, a list of either, a fraction or a list of
     fractions: docs/targets.md. Names are numbered in sorted order. All other columns of numbers
     are kept. A row without a label, or whose file is not there, is one of the `problems`.
+
+    Args:
+        source: the table.
 
     Raises:
         ConfigError: an option would change nothing, since such a table does not take it.
@@ -99,83 +55,69 @@ def read_table(
             no object can be used.
         OmissionError: `strict`, and something is left out.
     """
-    options = TableOptions(path_column, label_column, label_separator, delimiter, encoding, task)
-    check = ScanOptions(verify, max_pixels, workers, progress, targets, with_labels, classes, bits)
-    check_split("split", split)
-    _refuse_untaken(file, options, targets, root)
-    folder = Path(os.path.abspath(root or Path(file).parent))
+    file = local_path(source)
+    options.refuse_untaken(file, kind_of_table(file))
+    files = embedded_files(absolute(file), options.image_column)
+    of_paths = options.list_given().keys() & {"images", "image_column"}
+    if files and of_paths:
+        refuse(dict.fromkeys(of_paths, f"{file} holds the images themselves"))
+
+    folder = Path(os.path.abspath(local_path(options.images or Path(file).parent)))
     place, names, table, notes, are_named, chosen = scan_table(
-        absolute(file), folder, options, check, split
+        absolute(file), folder, options, files
     )
 
     facts = ManifestFacts(
-        keypoints=targets.keypoints_named,
+        keypoints=options.targets.keypoints_named,
         omissions=[*count_beside_parquet(absolute(file), place, table["path"]), *notes],
-        reading=note_reading(targets, with_labels, options, bits),
+        reading=note_reading(options),
     )
     images, whole = make_images(place, names, table, facts, chosen)
-    images = add_targets(images, file, check)
+    images = add_targets(images, file, options)
 
-    return finish(images, classes, strict, are_named, whole)
-
-
-def _refuse_untaken(
-    file: str | Path, options: TableOptions, targets: Targets, root: str | Path | None
-) -> None:
-    given = list_given(options, targets, images=root)
-    refuse_untaken(list_untaken(file, given, kind="table"))
-    of_paths = given.keys() & {"images", "path_column"}
-    if of_paths and embedded_files(absolute(file), options.path_column):
-        why = f"{file} holds the images themselves"
-        refuse_untaken(dict.fromkeys(of_paths, why))
+    return finish(images, options, are_named, whole)
 
 
 def scan_table(
-    file: Path | str,
-    root: Path,
-    options: TableOptions,
-    check: ScanOptions,
-    split: str | None = None,
+    file: Path | str, root: Path, options: SourceOptions, files: list[str]
 ) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool, Chosen]:
     """Returns the folder that the paths are relative to, class names, rows, notes, whether the
     source names the classes, and which rows are wanted.
 
     Args:
         root: the folder of relative paths; if one path is absolute, all become relative to "/".
-        split: the one whose rows are wanted; None: nobody has said.
+        files: the Parquet files that hold the images; none: the table lists them.
     """
-    if files := embedded_files(file, options.path_column):
-        return scan_embedded(file, files, options, check, split)
+    if files:
+        return scan_embedded(file, files, options)
     if isinstance(file, str):
         raise ManifestError(
             f"{file}: no such object; tables in an object store are Parquet files that hold "
             "the images"
         )
 
-    table, targets, folder = _read(file, options, check), check.targets, root
-    used = {options.path_column, options.label_column, *targets.named.values()}
-    cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
+    table, targets, folder = _read(file, options), options.targets, root
+    used = {options.image_column, options.label_column, *targets.named.values()}
+    cells = table[options.image_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
     names = class_names(features_of(table.schema))
     chosen = choose_rows(
-        file, table, used, split, classes=names, paths=list(map(os.fsdecode, cells))
+        file, table, used, options.split, classes=names, paths=list(map(os.fsdecode, cells))
     )
     # labels before the images, which take longer to read
-    if _has_label_texts(file, table, options, check):
+    if _has_label_texts(file, table, options):
         table = _read_label_texts(file, table, options, chosen.rows)
-    labels = read_row_labels(file, table, options, check, options.label_column in names)
+    labels = read_row_labels(file, table, options, options.label_column in names)
     masks = table[targets.mask].to_pylist() if targets.mask else []
     mask_cells = [os.fsencode(path or "") for path in masks]
     if b"/" in {path[:1] for path in (*cells, *mask_cells)}:
         root = Path("/")  # a manifest has relative paths only
 
-    paths, headers = read_listed(file, folder, root, cells, check)
+    paths, headers = read_listed(file, folder, root, cells, options)
     columns = {}
     if targets.mask:
-        masks, headers = check_listed_masks(folder, root, mask_cells, headers, check)
+        masks, headers = check_listed_masks(folder, root, mask_cells, headers, options)
         columns[MASK] = pa.array(masks, TYPES["mask"])
-    classes, rows, notes = build_rows(
-        file, table, paths, headers, columns, options, labels, targets
-    )
+    classes, rows, notes = build_rows(file, table, paths, headers, columns, options, labels)
     column = targets.box_labels or options.label_column
     classes, are_named, doubts = name_numbers(table, column, names, classes)
     return root, classes, _with_row_numbers(rows), [*notes, *doubts], are_named, chosen
@@ -197,15 +139,19 @@ def _with_row_numbers(rows: pa.Table) -> pa.Table:
     return replace_column(rows, "problem", pa.array(problems, pa.string()))
 
 
-def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
+def _read(file: Path, options: SourceOptions) -> pa.Table:
     """Reads a CSV or Parquet file with its paths, its targets, and its labels if there are no
     targets.
     """
-    targets = check.targets
-    texts = {options.path_column, options.label_column, *filter(None, (targets.mask, targets.text))}
+    targets = options.targets
+    texts = {
+        options.image_column,
+        options.label_column,
+        *filter(None, (targets.mask, targets.text)),
+    }
 
     if not file.is_file():
-        needed = f"{options.path_column} and {options.label_column}"
+        needed = f"{options.image_column} and {options.label_column}"
         instead = f"give a CSV or Parquet table with the columns {needed}"
         raise ManifestError(f"{file}: no such file; {instead}")
 
@@ -227,26 +173,24 @@ def _read(file: Path, options: TableOptions, check: ScanOptions) -> pa.Table:
     if not len(table):
         raise ManifestError(f"{file}: has no row below its header; write one for each image")
 
-    check_columns(file, table, options, check, {options.path_column: "path_column"})
-    for name in {options.path_column} & set(table.column_names):
+    check_columns(file, table, options, {options.image_column: "image_column"})
+    for name in {options.image_column} & set(table.column_names):
         table = replace_column(table, name, _cast_paths(file, name, table[name]))
 
-    if _has_label_texts(file, table, options, check):
+    if _has_label_texts(file, table, options):
         labels = table[options.label_column].combine_chunks()
-        _refuse_second_header(file, table[options.path_column], labels, options)
+        _refuse_second_header(file, table[options.image_column], labels, options)
     return table
 
 
-def _has_label_texts(
-    file: Path, table: pa.Table, options: TableOptions, check: ScanOptions
-) -> bool:
+def _has_label_texts(file: Path, table: pa.Table, options: SourceOptions) -> bool:
     """Whether labels are text that may mean numbers, as in a CSV; in Parquet they have a type."""
     is_typed = file.suffix == ".parquet"
-    return check.with_labels and not is_typed and options.label_column in table.column_names
+    return options.with_labels and not is_typed and options.label_column in table.column_names
 
 
 def _read_label_texts(
-    file: Path, table: pa.Table, options: TableOptions, rows: NDArray[np.bool_] | None
+    file: Path, table: pa.Table, options: SourceOptions, rows: NDArray[np.bool_] | None
 ) -> pa.Table:
     """Reads the labels as the type that those of the wanted rows have.
 
@@ -265,13 +209,13 @@ def _read_label_texts(
 
 
 def _refuse_second_header(
-    file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: TableOptions
+    file: Path, paths: pa.ChunkedArray, labels: pa.Array, options: SourceOptions
 ) -> None:
     """Raises ManifestError for a second header between the rows: its label would turn all labels
     into names.
     """
-    marked = f"\ufeff{options.path_column}"  # with the byte-order mark of a file that was appended
-    row = max(pc.index(paths, name).as_py() for name in (options.path_column, marked))
+    marked = f"\ufeff{options.image_column}"  # with the byte-order mark of a file that was appended
+    row = max(pc.index(paths, name).as_py() for name in (options.image_column, marked))
     if row >= 0 and labels[row].as_py().strip() == options.label_column:
         raise ManifestError(
             f"{file}: row {row + 1} is a header again, as of files that were joined; remove it"

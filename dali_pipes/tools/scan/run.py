@@ -5,7 +5,7 @@ source beside it.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,8 @@ from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import is_without_label, merge, printable
 from dali_pipes.data.sources.kinds import kind_of
-from dali_pipes.data.sources.scans import read_images
-from dali_pipes.data.sources.tables import read_table
+from dali_pipes.data.sources.opening import READERS
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.table.saved import refuse_other_file
 from dali_pipes.options import check_options, option
 from dali_pipes.system.files import refuse_unwritable
@@ -87,12 +87,14 @@ def index(
     """
     console = Console(soft_wrap=True)
 
-    read = read_table if kind_of(source) == "table" else read_images
-    images = read(source, verify=verify, targets=targets, with_labels=with_labels)
+    # not `open_source`, which would take an index that is there
+    read = READERS[kind_of(source)]
+    options = SourceOptions(verify=verify, targets=targets, with_labels=with_labels)
+    images = read(source, options)
 
     problems = [why for _, why in images.problems]
     if with_labels and not len(images) and any(map(is_without_label, problems)):
-        images = read(source, verify=verify, targets=targets, with_labels=False)
+        images = read(source, replace(options, with_labels=False))
 
         do = "to have texts or masks in it, index again with --target, such as --target text=.txt"
         say(

@@ -16,7 +16,7 @@ from make_shards import add
 
 import dali_pipes as dp
 from dali_pipes.data.labels.reader import read_labels
-from dali_pipes.data.table_options import TableOptions
+from dali_pipes.data.sources.options import SourceOptions
 
 hf = later("datasets")
 
@@ -207,7 +207,7 @@ def test_a_text_means_what_the_list_means(rows, items, written):
     if not any(rows):
         return
     try:
-        read = read_labels("t", pa.chunked_array([column]), TableOptions())
+        read = read_labels("t", pa.chunked_array([column]), SourceOptions())
     except dp.ManifestError:
         # an empty column of texts has no kind
         assert written != "Arrow" and not any(rows)

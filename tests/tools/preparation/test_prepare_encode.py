@@ -46,7 +46,7 @@ def test_every_odd_input_becomes_what_loaders_see_of_it_or_is_left_out(tmp_path,
     header = read_header(path)
     if header.problem:
         return
-    if "by Pillow" in (read_header(path, ScanOptions("full")).problem or ""):
+    if "by Pillow" in (read_header(path, ScanOptions(verify="full")).problem or ""):
         with pytest.raises(LeftOutError, match="cannot be decoded"):
             encoded(path, KEEP)
         return

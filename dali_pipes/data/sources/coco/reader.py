@@ -11,28 +11,24 @@ By default a bad annotation is listed and does not cost its image.
 import os
 import re
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from dali_pipes.checks import check_choice, check_path
+from dali_pipes.checks import check_path
 from dali_pipes.data.composed import composed
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.facts import ManifestFacts
-from dali_pipes.data.image_files.headers import Header, ScanOptions
+from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.reader import distinct_labels, no_labels
-from dali_pipes.data.limits import MAX_PIXELS
 from dali_pipes.data.objects import (
-    ANNOTATED,
-    BAD_OBJECTS,
     BOX_LABELS,
     TARGET,
     TURNED,
     Keypoints,
-    Targets,
-    check_flip_pairs,
 )
 from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
 from dali_pipes.data.sets.joining import concat
@@ -42,6 +38,8 @@ from dali_pipes.data.sources.coco.annotations import (
     build_objects,
     read_content,
 )
+from dali_pipes.data.sources.layouts import local_path
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.reading import finish
 from dali_pipes.data.sources.rows.files import (
     MISSING_FILE_PROBLEMS,
@@ -58,20 +56,7 @@ _LARGEST_INT = 2**63  # smaller numbers fit into int64
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 
 
-def read_coco(
-    annotations: str | Path | Sequence[str | Path],
-    *,
-    root: str | Path | None = None,
-    bad_objects: str = "drop",
-    flip_pairs: Sequence[Sequence[str]] | None = None,
-    annotated: str | None = None,
-    strict: bool = False,
-    verify: str = "header",
-    max_pixels: int = MAX_PIXELS,
-    workers: int | None = None,
-    progress: bool = True,
-    bits: int = 8,
-) -> ImageTable:
+def read_coco(source: str | Path | Sequence[str | Path], options: SourceOptions) -> ImageTable:
     """Reads the headers of the images in a JSON file of COCO's form, or in several.
 
     That is detection, keypoints, segmentation or captions.
@@ -81,65 +66,41 @@ def read_coco(
     COCO's form need both (docs/objects.md). The first caption of an image is its text.
 
     Args:
-        annotations: the file; or a list of files, whose images come one after the other and whose
+        source: the file; or a list of files, whose images come one after the other and whose
             categories are joined by their names. Where their image ids repeat, those of the later
             files are moved up, which is said.
-        root: folder of the images; by default the file's.
-        bad_objects: what becomes of an object that makes no sense, such as one with an empty
-            box: "drop" leaves it out and lists it in `dropped`; "problem" leaves out its image.
-        annotated: whether boxes, keypoints and outlines are in pixels of the images as
-            "stored", or of the "upright" pictures, as their EXIF tags turn them and most
-            programs show them; None: as stored, with a warning of images that are turned,
-            unless their sizes in the file show that they are stored ones.
-        flip_pairs: names of keypoints that become one another on a flip, such as [["eye_a",
-            "eye_b"]]; []: none do; None: those that differ by the words "left" and "right", or
-            "l" and "r".
-        strict, verify, max_pixels, bits: as for `scan`.
 
     Raises:
         ManifestError: no such file, or one that is not of this form (docs/objects.md); or it
             has objects, and none can be used.
     """
-    check_choice("bad_objects", bad_objects, BAD_OBJECTS)
-    check_choice("annotated", annotated, ANNOTATED)
-    if isinstance(annotations, (list, tuple)):
-        if not annotations:
-            raise ConfigError("from_coco is given an empty list; name one file at least")
-        read = partial(
-            read_coco,
-            root=root,
-            bad_objects=bad_objects,
-            flip_pairs=flip_pairs,
-            annotated=annotated,
-            verify=verify,
-            max_pixels=max_pixels,
-            workers=workers,
-            progress=progress,
-            bits=bits,
-        )
-        return finish(concat(list(map(read, annotations)), apart=False), None, strict)
-    pairs = None if flip_pairs is None else check_flip_pairs("flip_pairs", flip_pairs)
-    targets = Targets(
-        box_format="xywh", bad_objects=bad_objects, flip_pairs=pairs, annotated=annotated
-    )
-    file = Path(os.path.abspath(check_path("annotations", annotations)))
-    folder = Path(os.path.abspath(root or file.parent))
-    check = ScanOptions(verify, max_pixels, workers, progress, targets, bits=bits)
-    return finish(_read_file(file, folder, check), None, strict)
+    options.refuse_untaken(source, "coco")
+    options = replace(options, targets=replace(options.targets, box_format="xywh"))
+    if not isinstance(source, (list, tuple)):
+        return finish(_read_file(source, options), options)
+    if not source:
+        raise ConfigError("from_coco is given an empty list; name one file at least")
+
+    # one file need not have all classes, and what is left out of all is refused once
+    of_each = replace(options, classes=None, strict=False)
+    sets = [finish(_read_file(file, of_each), of_each) for file in source]
+    return finish(concat(sets, apart=False), options)
 
 
-def _read_file(file: Path, root: Path, check: ScanOptions) -> ImageTable:
-    read, targets = read_content(file), check.targets
+def _read_file(source: Any, options: SourceOptions) -> ImageTable:
+    file = Path(os.path.abspath(local_path(check_path("source", source))))
+    root = Path(os.path.abspath(local_path(options.images or file.parent)))
+    read, targets = read_content(file), options.targets
     names = _place_names(read, root)
 
     # files that are not there are problems of single images, unless none is there
-    paths, headers = read_named(root, names, check)
+    paths, headers = read_named(root, names, options)
     if all(header.problem in MISSING_FILE_PROBLEMS for header in headers):
         none = (
             f"none of its {len(paths):,} images is in {root}, the first is "
             f"{read.images[0]['file_name']!r:.80}"
         )
-        raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
+        raise ManifestError(f"{file}: {none}; give the folder that they are in as images")
 
     upright = targets.annotated == "upright"
     # boxes that were drawn in an image of another size are at other places in this one

@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 
 from dali_pipes.data.arrow_types import fields_of, is_list, is_text
 from dali_pipes.data.doubts import doubt
-from dali_pipes.data.image_files.headers import Header, ScanOptions
+from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.labels.reader import Labels, no_labels, read_labels
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import is_kept_type, read_columns
+from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.rows.files import file_rows
 from dali_pipes.data.sources.rows.objects import number_labels, object_columns, read_cells
 from dali_pipes.data.sources.table_columns import refuse_missing
-from dali_pipes.data.table_options import TableOptions
 from dali_pipes.errors import ManifestError
 
 # the names that others give boxes, in the order of preference, in lower case and without "_"
@@ -176,8 +176,7 @@ def _plain(name: str) -> str:
 def read_row_labels(
     file: Path | str,
     table: pa.Table,
-    options: TableOptions,
-    check: ScanOptions,
+    options: SourceOptions,
     are_numbers: bool = False,
 ) -> Labels | None:
     """Returns the labels of the rows; None: none are read, since there are only targets, or since
@@ -187,12 +186,12 @@ def read_row_labels(
         are_numbers: whether lists are known to be of class numbers.
     """
     if (
-        not check.with_labels
-        or check.targets.boxes
+        not options.with_labels
+        or options.targets.boxes
         or options.label_column not in table.column_names
     ):
         return None
-    width = 0 if are_numbers else len(check.classes or ()) or None
+    width = 0 if are_numbers else len(options.classes or ()) or None
     return read_labels(file, table[options.label_column], options, width)
 
 
@@ -202,15 +201,15 @@ def build_rows(
     paths: list[bytes],
     headers: list[Header],
     columns: dict[str, pa.Array],
-    options: TableOptions,
+    options: SourceOptions,
     labels: Labels | None,
-    targets: Targets,
 ) -> tuple[list[str], pa.Table, list[Omission]]:
     """Returns class names, a row for each image, and notes of how the table is read.
 
     `columns` are the manifest's columns besides those that the table has.
     """
-    used = {options.path_column, options.label_column, *targets.named.values()}
+    targets = options.targets
+    used = {options.image_column, options.label_column, *targets.named.values()}
     columns |= read_columns(file, table, used)
     notes = list_left_columns(table, used, targets)
 
@@ -240,25 +239,22 @@ def build_rows(
 def check_columns(
     file: Path | str,
     table: pa.Table,
-    options: TableOptions,
-    check: ScanOptions,
+    options: SourceOptions,
     more: dict[str, str] | None = None,
-    label_option: str = "label_column",
 ) -> None:
     """Refuses a table that lacks a column.
 
     Args:
         more: further columns that are needed, with the option that names each.
-        label_option: the one that names the column of labels.
     """
-    targets = check.targets
+    targets = options.targets
     needed = (more or {}) | {name: f"targets.{field}" for field, name in targets.named.items()}
 
     # Targets need no label; a label column that the user names is needed, unless objects have
     # labels.
     is_labelled = not targets.named or (options.label_column != "label" and not targets.boxes)
-    if is_labelled and check.with_labels:
-        needed[options.label_column] = label_option
+    if is_labelled and options.with_labels:
+        needed[options.label_column] = "label_column"
     refuse_missing(file, table.column_names, needed)
 
     for name in filter(None, (targets.mask, targets.text)):

@@ -48,7 +48,8 @@ def settle(root):
 
 
 def scan(folder, **options):
-    return Manifest.scan(folder, cache=folder.parent / "m.arrow", progress=False, **options)
+    usual = {"cache": folder.parent / "m.arrow", "unchanged": "file", "progress": False}
+    return Manifest.scan(folder, **usual | options)
 
 
 def fresh(folder):
