@@ -142,11 +142,11 @@ MISTAKES = {
     "other device": (lambda m: loader(m, device="mps"), "device is 'mps'; choose auto"),
     "scan of a data set": (
         lambda m: dp.Manifest.scan(DATASET),
-        r"root is a torch TensorDataset; it takes one path.*from_torch",
+        r"source is a torch TensorDataset; it takes one path.*from_torch",
     ),
     "scan of several": (
         lambda m: dp.Manifest.scan(["/a", "/b"]),
-        r"root is \['/a', '/b'\]; it takes one path",
+        r"source is \['/a', '/b'\]; it takes one path",
     ),
     "open of a manifest": (
         lambda m: dp.Manifest.open(m),

@@ -282,9 +282,8 @@ def test_masks_that_mean_something_else_are_another_state(tmp_path, options, nam
             Image.fromarray(pixels).save(tmp_path / folder / f"{at}.png")
 
     def build_with(**options):
-        manifest = dp.Manifest.from_masks(
-            tmp_path / "images", tmp_path / "masks", progress=False, **options
-        )
+        folders, targets = (tmp_path / "images", tmp_path / "masks"), dp.Targets(**options)
+        manifest = dp.Manifest.from_masks(*folders, targets=targets, progress=False)
         return build(manifest, batch_size=2)
 
     with build_with() as plain, build_with(**options) as other, build_with(**options) as same:
