@@ -180,7 +180,7 @@ def test_the_detector_leaves_crowds_out_of_its_loss_and_ends_in_cocos_evaluation
     (demo / "crowd.json").write_text(json.dumps(content))
     for file in ("crowd.json", "val.json"):
         task = example_task("detection")["Detector"](Model())
-        manifest = dp.Manifest.from_coco(demo / file, images=demo / "images/val", progress=False)
+        manifest = dp.Manifest.from_coco(demo / file, root=demo / "images/val", progress=False)
         transform, config = dp.LetterboxTransform(size=96, flip=0), dp.DaliConfig(device="cpu")
         with dp.build_loader(
             manifest, config, transform=transform, batch_size=8, device="cpu"

@@ -14,7 +14,7 @@ known of all in facts.py.
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -31,7 +31,7 @@ from dali_pipes.data.expression import Rows
 from dali_pipes.data.facts import Mix
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import Keypoints
+from dali_pipes.data.objects import Keypoints, Targets
 from dali_pipes.data.omissions import describe
 from dali_pipes.data.sets import choosing, joining
 from dali_pipes.data.sets.choosing import drop_columns
@@ -43,7 +43,7 @@ from dali_pipes.data.sources.hugging_face_sets import read_dataset
 from dali_pipes.data.sources.index import write_index
 from dali_pipes.data.sources.masks import read_masks
 from dali_pipes.data.sources.opening import open_source
-from dali_pipes.data.sources.options import SourceOptions
+from dali_pipes.data.sources.options import KINDS, SourceOptions, taken_by
 from dali_pipes.data.sources.rows.earlier import FolderRecords
 from dali_pipes.data.sources.scans import read_images
 from dali_pipes.data.sources.tables import read_table
@@ -62,10 +62,15 @@ def _reader(
     name: str,
     read: Callable[[S, SourceOptions], ImageTable],
     options_of: Callable[P, SourceOptions],
+    kinds: Collection[str] = tuple(KINDS),
+    others: Collection[str] = (),
 ) -> "classmethod[Manifest, Concatenate[S, P], Manifest]":
-    """A class method that reads one kind of source, which `read` describes.
+    """A class method that reads a source, which `read` describes.
 
-    Its arguments are the source and the options of `SourceOptions`, by name.
+    Args:
+        options_of: makes the options of the method's arguments besides the source. It has names of
+            its own for `others` of `SourceOptions`.
+        kinds: of source; the method has the options that one of them takes.
     """
 
     @wraps(read)
@@ -81,24 +86,61 @@ def _reader(
         return manifest
 
     # help() and inspect show the options by their names, and `check_arguments` goes by them
-    source = next(iter(inspect.signature(read).parameters.values()))
-    options = inspect.signature(SourceOptions).parameters | {
-        each.name: each
-        for each in inspect.signature(options_of).parameters.values()
-        if each.kind is not inspect.Parameter.VAR_KEYWORD
-    }
-    by_place = [
-        inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY),
-        source.replace(kind=inspect.Parameter.POSITIONAL_ONLY),
+    cls = inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)
+    own = [cls, *list(inspect.signature(read).parameters.values())[:1]]
+    if options_of is not SourceOptions:
+        own += inspect.signature(options_of).parameters.values()
+    names = {each.name for each in own} | set(others)
+    own += [
+        each
+        for option, each in inspect.signature(SourceOptions).parameters.items()
+        if option not in names and not taken_by(option).isdisjoint(kinds)
     ]
-    parameters = sorted([*by_place, *options.values()], key=lambda each: each.kind)
+    parameters = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters[1] = parameters[1].replace(kind=inspect.Parameter.POSITIONAL_ONLY)
     vars(call)["__signature__"] = inspect.Signature(parameters, return_annotation=Self)
     call.__name__, call.__qualname__, call.__module__ = name, f"Manifest.{name}", __name__
     return classmethod(check_arguments()(call))
 
 
-def _with_masks(masks: str | Path, /, **options: Any) -> SourceOptions:
-    return SourceOptions(masks=masks, **options)
+# Where a method has names or defaults of its own for an option, or for fields of `targets`.
+def _of_scan(*, unchanged: str = "file", **options: Any) -> SourceOptions:
+    return SourceOptions(unchanged=unchanged, **options)
+
+
+def _of_table(*, root: str | Path | None = None, **options: Any) -> SourceOptions:
+    return SourceOptions(images=root, **options)
+
+
+def _of_coco(
+    *,
+    root: str | Path | None = None,
+    bad_objects: str = "drop",
+    flip_pairs: Sequence[Sequence[str]] | None = None,
+    annotated: str | None = None,
+    **options: Any,
+) -> SourceOptions:
+    targets = Targets(bad_objects=bad_objects, flip_pairs=flip_pairs, annotated=annotated)
+    return SourceOptions(images=root, targets=targets, **options)
+
+
+def _of_masks(
+    masks: str | Path,
+    *,
+    mask_values: Mapping[int, int] | None = None,
+    annotated: str | None = None,
+    **options: Any,
+) -> SourceOptions:
+    targets = Targets(mask_values=mask_values, annotated=annotated)
+    return SourceOptions(masks=masks, targets=targets, **options)
+
+
+def _of_dataset(
+    *, image: str | None = None, label: str | None = None, **options: Any
+) -> SourceOptions:
+    named = {"path_column": image, "label_column": label}
+    options |= {name: value for name, value in named.items() if value is not None}
+    return SourceOptions(**options)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,11 +167,13 @@ class Manifest(ImageTable):
 
     # Each kind of source has a file in sources/, which describes it.
     open = _reader("open", open_source, SourceOptions)
-    scan = _reader("scan", read_images, SourceOptions)
-    from_table = _reader("from_table", read_table, SourceOptions)
-    from_coco = _reader("from_coco", read_coco, SourceOptions)
-    from_masks = _reader("from_masks", read_masks, _with_masks)
-    from_hf = _reader("from_hf", read_dataset, SourceOptions)
+    scan = _reader("scan", read_images, _of_scan, ["images"])
+    from_table = _reader("from_table", read_table, _of_table, ["csv", "parquet"], ["images"])
+    from_coco = _reader("from_coco", read_coco, _of_coco, ["coco"], ["images", "targets"])
+    from_masks = _reader("from_masks", read_masks, _of_masks, ["masks"], ["targets"])
+    from_hf = _reader(
+        "from_hf", read_dataset, _of_dataset, ["dataset"], ["path_column", "label_column"]
+    )
 
     @classmethod
     @check_arguments()

@@ -134,7 +134,7 @@ def test_an_error_crosses_processes():
             "that it has: encoding=",
             "that it has: data.encoding=",
         ),
-        ({"t.csv": b"file,label\n1.jpg,a\n"}, "with image_column=", "with data.image_column="),
+        ({"t.csv": b"file,label\n1.jpg,a\n"}, "with path_column=", "with data.path_column="),
         ({"t.csv": b"path,label\n1.jpg,1\n"}, "images= of open", "data.train_images= or"),
         ({"1.jpg": b""}, "(with_labels=False)", "(data.labels=false)"),
     ],

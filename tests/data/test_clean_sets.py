@@ -103,7 +103,7 @@ def coco(folder, annotations, categories):
     }
     file = folder / "instances_val2017.json"
     file.write_text(json.dumps(content))
-    return dp.Manifest.from_coco(file, images=folder / "val2017", progress=False, strict=True), None
+    return dp.Manifest.from_coco(file, root=folder / "val2017", progress=False, strict=True), None
 
 
 def coco_instances(folder):

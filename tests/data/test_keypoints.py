@@ -94,8 +94,8 @@ def xs(manifest, **options):
 
 
 def test_pairs_that_are_given_are_those_and_no_others(tmp_path, caplog):
-    assert xs(scan(tmp_path, ["1", "2"], targets=Targets(flip_pairs=[["1", "2"]]))) == [19, 79]
-    assert xs(scan(tmp_path, ["left_eye", "right_eye"], targets=Targets(flip_pairs=[]))) == [79, 19]
+    assert xs(scan(tmp_path, ["1", "2"], flip_pairs=[["1", "2"]])) == [19, 79]
+    assert xs(scan(tmp_path, ["left_eye", "right_eye"], flip_pairs=[])) == [79, 19]
     assert xs(
         dp.Manifest.open(
             tmp_path / "x.json",
@@ -107,7 +107,7 @@ def test_pairs_that_are_given_are_those_and_no_others(tmp_path, caplog):
         79,
     ]
     assert not caplog.text
-    made = scan(tmp_path, ["a", "b"], targets=Targets(flip_pairs=[]))
+    made = scan(tmp_path, ["a", "b"], flip_pairs=[])
     made.save(tmp_path / "m.parquet")
     made.save(tmp_path / "m.arrow")
     for each in (
@@ -153,11 +153,11 @@ def test_one_that_is_left_over_is_warned_of(tmp_path, caplog):
 )
 def test_pairs_that_are_none_are_refused(tmp_path, pairs):
     with pytest.raises(ConfigError, match="flip_pairs"):
-        scan(tmp_path, ["a", "b"], targets=Targets(flip_pairs=pairs))
+        scan(tmp_path, ["a", "b"], flip_pairs=pairs)
     with pytest.raises(ConfigError, match="flip_pairs"):
         Targets(flip_pairs=pairs)
 
 
 def test_a_pair_of_another_name_is_refused(tmp_path):
     with pytest.raises(ManifestError, match="flip_pairs has 'c', and the keypoints are a, b"):
-        scan(tmp_path, ["a", "b"], targets=Targets(flip_pairs=[["a", "c"]]))
+        scan(tmp_path, ["a", "b"], flip_pairs=[["a", "c"]])

@@ -133,18 +133,21 @@ def test_a_failed_save_leaves_the_old_file(manifest, tmp_path, monkeypatch):
 
 def test_an_unchanged_file_is_not_read_again(image_folder, tmp_path, monkeypatch):
     shutil.copytree(image_folder, tmp_path / "set")
-    options = {"cache": tmp_path / "cache.parquet", "unchanged": "file", "progress": False}
-    first = Manifest.scan(tmp_path / "set", **options)
+    cache = tmp_path / "cache.parquet"
+    first = Manifest.scan(tmp_path / "set", cache=cache, progress=False)
     read = []
     original = files.read_header
     monkeypatch.setattr(
         files, "read_header", lambda path, check: read.append(path) or original(path, check)
     )
-    assert Manifest.scan(tmp_path / "set", **options).fingerprint == first.fingerprint
+    assert (
+        Manifest.scan(tmp_path / "set", cache=cache, progress=False).fingerprint
+        == first.fingerprint
+    )
     assert read == []
     changed = first.path(3)
     Image.new("RGB", (40, 30)).save(changed)
-    assert Manifest.scan(tmp_path / "set", **options).sizes[3].tolist() == [
+    assert Manifest.scan(tmp_path / "set", cache=cache, progress=False).sizes[3].tolist() == [
         30,
         40,
     ]

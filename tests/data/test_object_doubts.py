@@ -433,19 +433,19 @@ def test_gray_levels_that_are_taken_for_classes(levels, advice, tmp_path):
         ((1, 2, 3), {}),  # trimaps of Pets
         ((0, 7, 33, 255), {}),  # Cityscapes'
         (tuple(range(0, 151, 7)), {}),  # ADE20K's
-        ((0, 255), {"targets": dp.Targets(mask_values={255: 1})}),
-        ((0, 255), {"targets": dp.Targets(mask_values={255: 255})}),
+        ((0, 255), {"mask_values": {255: 1}}),
+        ((0, 255), {"mask_values": {255: 255}}),
         (((0, 1), (0, 255), (0, 1, 255)), {}),
-        (((0, 1), (0, 255)), {"targets": dp.Targets(mask_values={255: 1})}),
-        (((0, 1), (0, 255)), {"targets": dp.Targets(mask_values={255: 255})}),
+        (((0, 1), (0, 255)), {"mask_values": {255: 1}}),
+        (((0, 1), (0, 255)), {"mask_values": {255: 255}}),
         (((0, 1), (0,)), {}),
-        ((0, 255), {"classes": ["only"], "targets": dp.Targets(mask_values={255: 255})}),
+        ((0, 255), {"classes": ["only"], "mask_values": {255: 255}}),
         (tuple(range(182)), {}),  # COCO-Stuff's
         (tuple(range(0, 458, 3)), {}),  # of 16 bits
         ((0, 15, 20), {}),
         ((0, 2, 4), {}),
         (tuple(range(256)), {"classes": [str(number) for number in range(256)]}),
-        ((0, 128, 255), {"targets": dp.Targets(mask_values={128: 1, 255: 2})}),
+        ((0, 128, 255), {"mask_values": {128: 1, 255: 2}}),
     ],
 )
 def test_masks_of_classes_are_no_doubt(levels, options, tmp_path):
@@ -453,7 +453,7 @@ def test_masks_of_classes_are_no_doubt(levels, options, tmp_path):
 
 
 def test_replaced_values_do_not_hide_smoothed_edges(tmp_path):
-    read = masks(tmp_path, *range(256), targets=dp.Targets(mask_values={255: 1}))
+    read = masks(tmp_path, *range(256), mask_values={255: 1})
     (what,) = doubts(read())
     assert "as if their edges were smoothed" in what
     with pytest.raises(dp.OmissionError):
@@ -470,7 +470,5 @@ def test_replaced_values_do_not_hide_smoothed_edges(tmp_path):
 def test_masks_of_which_only_one_class_would_be_learned(classes, advice, tmp_path):
     with pytest.raises(dp.ManifestError, match=advice):
         masks(tmp_path, 0, 255, classes=classes)()
-    read = masks(
-        tmp_path, 0, 255, classes=["none", "tumor"], targets=dp.Targets(mask_values={255: 1})
-    )
+    read = masks(tmp_path, 0, 255, classes=["none", "tumor"], mask_values={255: 1})
     assert doubts(read(strict=True)) == {}

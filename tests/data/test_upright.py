@@ -54,9 +54,7 @@ def painted(folder, orientation, **image):
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 def test_boxes_and_outlines_are_where_the_stored_picture_has_them(tmp_path, orientation):
     file, stored = painted(tmp_path, orientation, height=HEIGHT, width=WIDTH)
-    manifest = dp.Manifest.from_coco(
-        file, targets=dp.Targets(annotated="upright"), strict=True, progress=False
-    )
+    manifest = dp.Manifest.from_coco(file, annotated="upright", strict=True, progress=False)
     rows, columns = np.nonzero(stored)
     box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
     assert manifest.take_objects(np.array([0])).boxes.tolist() == [box] * 4
@@ -102,9 +100,7 @@ def test_those_of_a_table_too(tmp_path, orientation, format):
     of_table = dp.Manifest.open(
         tmp_path / "t.parquet", targets=dp.Targets(**named, annotated="upright"), progress=False
     )
-    of_coco = dp.Manifest.from_coco(
-        tmp_path / "a.json", targets=dp.Targets(annotated="upright"), progress=False
-    )
+    of_coco = dp.Manifest.from_coco(tmp_path / "a.json", annotated="upright", progress=False)
     for name in ("boxes", "keypoints"):
         found, wanted = (
             getattr(each.take_objects(np.array([0])), name)[0] for each in (of_table, of_coco)
@@ -122,9 +118,7 @@ def test_a_size_of_the_other_way_names_exif_and_the_option(tmp_path, orientation
     ) in why
     assert why.endswith("set annotated='upright'")
     file, _ = painted(tmp_path, orientation, height=WIDTH, width=HEIGHT)
-    ((_, why),) = dp.Manifest.from_coco(
-        file, targets=dp.Targets(annotated="upright"), progress=False
-    ).problems
+    ((_, why),) = dp.Manifest.from_coco(file, annotated="upright", progress=False).problems
     assert why.endswith(
         "it was annotated as stored, and its EXIF tag turns it; set annotated='stored'"
     )
@@ -153,7 +147,7 @@ def test_what_nothing_shows_is_said_until_it_is_said_how_they_were_annotated(
         "annotated": annotated,
     }
 
-    dp.Manifest.from_coco(file, targets=dp.Targets(annotated=annotated), progress=False)
+    dp.Manifest.from_coco(file, annotated=annotated, progress=False)
     dp.Manifest.from_table(tmp_path / "a.parquet", targets=dp.Targets(**boxes), progress=False)
     said = 0 if orientation == 1 or annotated else 2
     assert caplog.text.count("in doubt: annotated images are turned by their EXIF tag") == said
@@ -163,9 +157,7 @@ def test_what_nothing_shows_is_said_until_it_is_said_how_they_were_annotated(
     caplog.clear()
     (tmp_path / "images").mkdir()
     (tmp_path / "a.png").rename(tmp_path / "images/a.png")
-    dp.Manifest.from_masks(
-        tmp_path / "images", tmp_path / "m", targets=dp.Targets(annotated=annotated), progress=False
-    )
+    dp.Manifest.from_masks(tmp_path / "images", tmp_path / "m", annotated=annotated, progress=False)
     assert ("set annotated to" in caplog.text) == (orientation in (2, 3, 4) and not annotated)
 
 
@@ -187,7 +179,7 @@ def test_options_that_cannot_work_are_refused(tmp_path):
     with pytest.raises(
         dp.ConfigError, match="annotated is 'turned'; choose one of stored, upright"
     ):
-        dp.Manifest.from_coco(tmp_path / "a.json", targets=dp.Targets(annotated="turned"))
+        dp.Manifest.from_coco(tmp_path / "a.json", annotated="turned")
 
 
 @pytest.mark.few
@@ -208,7 +200,7 @@ def test_masks_of_upright_pictures_lie_on_what_they_are_of(tmp_path, orientation
     folders = tmp_path / "images", tmp_path / "masks"
     options = {
         "classes": ["ground", "box"],
-        "targets": dp.Targets(annotated="upright"),
+        "annotated": "upright",
         "strict": True,
         "verify": "full",
         "progress": False,

@@ -110,11 +110,7 @@ def test_boxes_of_upright_pictures_come_back_to_these(coco, tmp_path, name):
         each["area"] = image["width"] / 3 * image["height"] / 4
     (tmp_path / "a.json").write_text(json.dumps(content))
     scanned = dp.Manifest.from_coco(
-        tmp_path / "a.json",
-        images=coco.parent,
-        targets=dp.Targets(annotated="upright"),
-        strict=True,
-        progress=False,
+        tmp_path / "a.json", root=coco.parent, annotated="upright", strict=True, progress=False
     )
     scanned.save(tmp_path / "saved.arrow")
 
@@ -145,9 +141,7 @@ def test_turned_images_that_were_annotated_in_both_ways_cannot_be_joined(coco):
     content["annotations"] = [each for each in content["annotations"] if each["image_id"] in kept]
     (coco.parent / "b.json").write_text(json.dumps(content))
     stored, upright = (
-        dp.Manifest.from_coco(
-            coco.parent / "b.json", targets=dp.Targets(annotated=each), progress=False
-        )
+        dp.Manifest.from_coco(coco.parent / "b.json", annotated=each, progress=False)
         for each in ("stored", "upright")
     )
     with pytest.raises(dp.ManifestError, match="scan them with the same annotated"):

@@ -148,11 +148,7 @@ def test_values_of_masks_are_replaced_and_those_that_are_ignored_are_the_transfo
     classes = ["low", "high"]
     becomes = {number: int(number > 5) for number in range(11)} | {11: 250}
     manifest = dp.Manifest.from_masks(
-        *folders,
-        classes=classes,
-        targets=dp.Targets(mask_values=becomes),
-        verify="full",
-        progress=False,
+        *folders, classes=classes, mask_values=becomes, verify="full", progress=False
     )
     transform = dp.TrainTransform(size=(24, 32), scale=(0.5, 1), ignore_index=250)
     with build(manifest, name, shuffle=False, transform=transform) as loader:
@@ -282,8 +278,9 @@ def test_masks_that_mean_something_else_are_another_state(tmp_path, options, nam
             Image.fromarray(pixels).save(tmp_path / folder / f"{at}.png")
 
     def build_with(**options):
-        folders, targets = (tmp_path / "images", tmp_path / "masks"), dp.Targets(**options)
-        manifest = dp.Manifest.from_masks(*folders, targets=targets, progress=False)
+        manifest = dp.Manifest.from_masks(
+            tmp_path / "images", tmp_path / "masks", progress=False, **options
+        )
         return build(manifest, batch_size=2)
 
     with build_with() as plain, build_with(**options) as other, build_with(**options) as same:

@@ -190,7 +190,7 @@ def test_a_box_a_thousandth_of_a_pixel_off_is_seen(tmp_path, job, monkeypatch):
     """The arms agree in all that the images have; then one of them moves its boxes."""
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples/shapes.py"))
     shapes = example["make"](tmp_path / "shapes", train=8, val=1)
-    dp.Manifest.from_coco(shapes / "train.json", images=shapes / "images/train").save(
+    dp.Manifest.from_coco(shapes / "train.json", root=shapes / "images/train").save(
         tmp_path / "shapes.arrow"
     )
     asked = job(torch=dp.TorchConfig(num_workers=0), dali_cpu=dp.DaliConfig(device="cpu"))

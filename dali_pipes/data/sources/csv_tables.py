@@ -128,17 +128,17 @@ def _read_header(file: Path, content: bytes, options: SourceOptions) -> tuple[li
     start = content[:_BLOCK].decode(errors="ignore").lstrip("\r\n")
     line = re.split(r"[\r\n]", start, maxsplit=1)[0][:_LONGEST]
     if not line:
-        needed = f"{options.image_column},{options.label_column}"
+        needed = f"{options.path_column},{options.label_column}"
         raise ManifestError(f"{file}: is empty; begin it with a line of names, such as {needed}")
 
     headers = {
         delimiter: next(csv.reader([line], delimiter=delimiter)) for delimiter in options.delimiters
     }
     for delimiter, names in headers.items():
-        if options.image_column in map(_bare, names):
+        if options.path_column in map(_bare, names):
             return names, delimiter
     names = [_bare(name)[:_SHOWN] for name in max(headers.values(), key=len)]
-    raise missing_error(file, names, {options.image_column: "image_column"})
+    raise missing_error(file, names, {options.path_column: "path_column"})
 
 
 def _refuse_rows_in_cells(

@@ -46,7 +46,7 @@ from dali_pipes.errors import ManifestError
 _SUFFIX = ".parquet"
 
 
-def embedded_files(source: Path | str, image_column: str = "path") -> list[str]:
+def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     """Returns the Parquet files that hold images, sorted: `source` itself, those of a folder, or
     those of a pattern such as train-*.parquet.
 
@@ -54,18 +54,18 @@ def embedded_files(source: Path | str, image_column: str = "path") -> list[str]:
     beside them.
 
     Args:
-        image_column: a file that has this column lists images.
+        path_column: a file that has this column lists images.
 
     Raises:
         ManifestError: they are of several splits, or nothing matches the pattern.
     """
-    files = all_embedded_files(source, image_column)
+    files = all_embedded_files(source, path_column)
     if len(files) > 1:
         refuse_several_splits(source, (file.rpartition("/")[2] for file in files))
     return files
 
 
-def all_embedded_files(source: Path | str, image_column: str = "path") -> list[str]:
+def all_embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     """Returns the same as `embedded_files`, whatever splits the files are of."""
     pattern = pattern_of_files(source)
     # a store is not asked for the schema of each file, which would be a request for each
@@ -88,7 +88,7 @@ def all_embedded_files(source: Path | str, image_column: str = "path") -> list[s
     return [
         str(file)
         for file in files
-        if file.suffix == _SUFFIX and _holds_images(file, image_column, is_named)
+        if file.suffix == _SUFFIX and _holds_images(file, path_column, is_named)
     ]
 
 
@@ -110,7 +110,7 @@ def _folder_of(source: str) -> str:
     return source.rpartition("/")[0] if source.endswith(_SUFFIX) else source.rstrip("/")
 
 
-def _holds_images(file: Path, image_column: str, is_named: bool) -> bool:
+def _holds_images(file: Path, path_column: str, is_named: bool) -> bool:
     if not file.exists():
         return False
     try:
@@ -121,7 +121,7 @@ def _holds_images(file: Path, image_column: str, is_named: bool) -> bool:
         raise ManifestError(f"{file}: cannot be read as Parquet ({reason}); {do}") from None
     # in a folder a column of bytes may be anything; who names the file means it
     found = find_image_column(file, schema, features_of(schema), or_bytes=is_named)
-    return image_column not in schema.names and found is not None
+    return path_column not in schema.names and found is not None
 
 
 def scan_embedded(

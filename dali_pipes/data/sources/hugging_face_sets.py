@@ -62,16 +62,16 @@ def read_dataset(source: Any, options: SourceOptions) -> ImageTable:
     options.refuse_untaken(_NAME, "dataset")
     targets = options.targets
     table, features = source.data.table, source.features.to_dict()
-    image = options.image_column
-    if image == SourceOptions.image_column:
+    image = options.path_column
+    if image == SourceOptions.path_column:
         image = _find_images(table.schema, features)
-    needed = {image: "image_column"}
+    needed = {image: "image"}
     is_named = options.label_column != SourceOptions.label_column
     if is_named and options.with_labels and not targets.boxes:
-        needed[options.label_column] = "label_column"
+        needed[options.label_column] = "label"
     refuse_missing(_NAME, table.column_names, needed)
     refuse_mode(_NAME, image, features)
-    options = replace(options, image_column=image)
+    options = replace(options, path_column=image)
 
     # the rows in the order of `select` and the like; None: all of them
     selected = getattr(source, "_indices", None)
@@ -120,7 +120,7 @@ def _find_images(schema: pa.Schema, features: Mapping[str, Any]) -> str:
         return name
     raise ManifestError(
         f"{_NAME}: has no column with an image in each row among {', '.join(schema.names)}; name "
-        "the column of their paths or bytes, from_hf(…, image_column='…'), or cast it: "
+        "the column of their paths or bytes, from_hf(…, image='…'), or cast it: "
         "dataset.cast_column('…', datasets.Image()); of lists of images make a row of each"
     )
 

@@ -27,6 +27,8 @@ ALL_SPLITS = "all"  # as `split`: the rows of every split
 CHOSEN_SPLITS = ("train", "val", "test", "trainval", ALL_SPLITS)
 
 TABLES = ("csv", "parquet", "dataset")  # the kinds that have columns
+# of options that only make another scan faster, and so are never refused
+_SCANNED = ("images",)
 # the kinds that take each field of `Targets`; those that are not here are for tables and images
 _OF_TARGETS = {
     "bad_objects": ("coco",),
@@ -99,13 +101,13 @@ class SourceOptions(ScanOptions):
             not read again, and the result is saved there.
         unchanged: what shows in a cached scan that an image is the one that was scanned before:
             "folder", the modification time of its folder, so that one look at each folder is
-            enough; "file", its own size and modification time. A file that is overwritten in its
-            place does not change its folder.
+            enough; "file", its own size and modification time, which `scan` looks at by default. A
+            file that is overwritten in its place does not change its folder.
         images: of a table or COCO file, the folder of the images that it names; None: the file's.
         split: of a table with a column of splits, the rows of this one: "train", "val", "test" or
             "trainval", whatever word the table has for it; "all": of all splits. Without it such a
             table is refused.
-        image_column: of a table, the column of the paths; of a data set of Hugging Face, the column
+        path_column: of a table, the column of the paths; of a data set of Hugging Face, the column
             of the images, by default the only one of the type Image.
         label_column: of a table, the column of the labels. Where the rows hold the images, that is
             by default `label`, or else the only column that `datasets` notes as a ClassLabel, whose
@@ -128,12 +130,12 @@ class SourceOptions(ScanOptions):
     """
 
     strict: bool = False
-    cache_dir: str | Path | None = None
-    cache: str | Path | None = None
-    unchanged: str = option("folder", check_choice, UNCHANGED)
+    cache_dir: str | Path | None = option(None, kinds=_SCANNED)
+    cache: str | Path | None = option(None, kinds=_SCANNED)
+    unchanged: str = option("folder", check_choice, UNCHANGED, kinds=_SCANNED)
     images: str | Path | None = option(None, kinds=("coco", "csv", "parquet"))
     split: str | None = option(None, check_choice, CHOSEN_SPLITS, kinds=TABLES)
-    image_column: str = option("path", check_column, kinds=TABLES)
+    path_column: str = option("path", check_column, kinds=TABLES)
     label_column: str = option("label", check_column, kinds=TABLES)
     label_separator: str | None = option(None, kinds=TABLES)
     delimiter: str | None = option(None, check_delimiter, kinds=("csv",))
@@ -144,8 +146,8 @@ class SourceOptions(ScanOptions):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.image_column == self.label_column:
-            both = f"image_column and label_column are both {self.image_column!r}"
+        if self.path_column == self.label_column:
+            both = f"path_column and label_column are both {self.path_column!r}"
             raise ConfigError(f"{both}; name two columns")
 
     @property
@@ -162,7 +164,8 @@ class SourceOptions(ScanOptions):
         given = {
             each.name: each.metadata["kinds"]
             for each in fields(self)
-            if "kinds" in each.metadata and getattr(self, each.name) != default_of(each)
+            if each.metadata.get("kinds", _SCANNED) is not _SCANNED
+            and getattr(self, each.name) != default_of(each)
         }
         usual = asdict(NO_TARGETS)
         return given | {
@@ -192,6 +195,12 @@ class SourceOptions(ScanOptions):
     def refuse_untaken(self, source: object, kind: str) -> None:
         """Raises ConfigError for an option that would change nothing of a source of this kind."""
         refuse(self.list_untaken(source, kind))
+
+
+def taken_by(name: str) -> set[str]:
+    """The kinds of source that take an option."""
+    (declared,) = (each for each in fields(SourceOptions) if each.name == name)
+    return set(declared.metadata.get("kinds", KINDS))
 
 
 def refuse(untaken: dict[str, str], prefix: str = "") -> None:

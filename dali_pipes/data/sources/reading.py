@@ -14,7 +14,7 @@ from dali_pipes.data.sets.classes import give_classes
 from dali_pipes.data.sources.options import SourceOptions
 
 # how a table is read
-_OF_ROWS = ("image_column", "label_column", "label_separator", "delimiter", "encoding", "task")
+_OF_ROWS = ("path_column", "label_column", "label_separator", "delimiter", "encoding", "task")
 
 
 def note_reading(options: SourceOptions) -> dict[str, Any]:

@@ -57,8 +57,8 @@ def read_table(source: str | Path, options: SourceOptions) -> ImageTable:
     """
     file = local_path(source)
     options.refuse_untaken(file, kind_of_table(file))
-    files = embedded_files(absolute(file), options.image_column)
-    of_paths = options.list_given().keys() & {"images", "image_column"}
+    files = embedded_files(absolute(file), options.path_column)
+    of_paths = options.list_given().keys() & {"images", "path_column"}
     if files and of_paths:
         refuse(dict.fromkeys(of_paths, f"{file} holds the images themselves"))
 
@@ -97,8 +97,8 @@ def scan_table(
         )
 
     table, targets, folder = _read(file, options), options.targets, root
-    used = {options.image_column, options.label_column, *targets.named.values()}
-    cells = table[options.image_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
+    used = {options.path_column, options.label_column, *targets.named.values()}
+    cells = table[options.path_column].cast(pa.large_binary()).fill_null(b"").to_pylist()
     names = class_names(features_of(table.schema))
     chosen = choose_rows(
         file, table, used, options.split, classes=names, paths=list(map(os.fsdecode, cells))
@@ -145,13 +145,13 @@ def _read(file: Path, options: SourceOptions) -> pa.Table:
     """
     targets = options.targets
     texts = {
-        options.image_column,
+        options.path_column,
         options.label_column,
         *filter(None, (targets.mask, targets.text)),
     }
 
     if not file.is_file():
-        needed = f"{options.image_column} and {options.label_column}"
+        needed = f"{options.path_column} and {options.label_column}"
         instead = f"give a CSV or Parquet table with the columns {needed}"
         raise ManifestError(f"{file}: no such file; {instead}")
 
@@ -173,13 +173,13 @@ def _read(file: Path, options: SourceOptions) -> pa.Table:
     if not len(table):
         raise ManifestError(f"{file}: has no row below its header; write one for each image")
 
-    check_columns(file, table, options, {options.image_column: "image_column"})
-    for name in {options.image_column} & set(table.column_names):
+    check_columns(file, table, options, {options.path_column: "path_column"})
+    for name in {options.path_column} & set(table.column_names):
         table = replace_column(table, name, _cast_paths(file, name, table[name]))
 
     if _has_label_texts(file, table, options):
         labels = table[options.label_column].combine_chunks()
-        _refuse_second_header(file, table[options.image_column], labels, options)
+        _refuse_second_header(file, table[options.path_column], labels, options)
     return table
 
 
@@ -214,8 +214,8 @@ def _refuse_second_header(
     """Raises ManifestError for a second header between the rows: its label would turn all labels
     into names.
     """
-    marked = f"\ufeff{options.image_column}"  # with the byte-order mark of a file that was appended
-    row = max(pc.index(paths, name).as_py() for name in (options.image_column, marked))
+    marked = f"\ufeff{options.path_column}"  # with the byte-order mark of a file that was appended
+    row = max(pc.index(paths, name).as_py() for name in (options.path_column, marked))
     if row >= 0 and labels[row].as_py().strip() == options.label_column:
         raise ManifestError(
             f"{file}: row {row + 1} is a header again, as of files that were joined; remove it"

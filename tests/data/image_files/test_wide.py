@@ -191,8 +191,7 @@ def test_every_way_to_open_images_takes_bits(folder, tmp_path):
     for name in names:
         if name.endswith("tif"):
             (folder / "a" / name).unlink()
-    options = {"classes": ["0"], "progress": False}
-    options["targets"] = dp.Targets(annotated="stored")
+    options = {"classes": ["0"], "annotated": "stored", "progress": False}
     masks = tmp_path / "masks"
     assert len(dp.Manifest.from_masks(folder / "a", masks, bits=16, **options)) == 8
     assert len(dp.Manifest.from_masks(folder / "a", masks, **options)) == 2

@@ -133,7 +133,7 @@ def test_images_may_be_files(files):
     assert [str(manifest.path(at)) for at in range(12)] == list(order)
     assert manifest.whole_files
     # a column of text needs its name
-    named = dp.Manifest.from_hf(table, image_column="image")
+    named = dp.Manifest.from_hf(table, image="image")
     assert_images(named, files)
 
 
@@ -180,9 +180,9 @@ def test_labels(embedded, files):
     )
     rows = {"image": files[:3], "tags": [[0, 2], [], [1]], "score": [0.5, 1.25, 3.0]}
     table = hf.Dataset.from_dict(rows, several)
-    manifest = dp.Manifest.from_hf(table, label_column="tags")
+    manifest = dp.Manifest.from_hf(table, label="tags")
     assert manifest.task == "multilabel" and manifest.classes == NAMES
-    assert dp.Manifest.from_hf(table, label_column="score").task == "regression"
+    assert dp.Manifest.from_hf(table, label="score").task == "regression"
 
     # the first ClassLabel, and the training images' numbers
     renamed = embedded.rename_column("label", "animal")
@@ -235,7 +235,7 @@ def refused():
         "no column with an image in each row among number, label": lambda ds: ds.remove_columns(
             "image"
         ),
-        "columns label; it has number; rename one, or name it with label_column=": lambda ds: (
+        "columns label; it has number; rename one, or name it with label=": lambda ds: (
             ds.remove_columns("label")
         ),
         "in memory, and in no file; write the data set": lambda ds: hf.Dataset.from_dict(
@@ -258,11 +258,14 @@ def test_what_is_refused_and_what_to_do(embedded, text):
 
 def test_a_column_that_holds_no_images_is_refused(embedded):
     with pytest.raises(dp.ManifestError, match="the column number is of type int64"):
-        dp.Manifest.from_hf(embedded, image_column="number")
+        dp.Manifest.from_hf(embedded, image="number")
     with pytest.raises(dp.ManifestError, match="with the columns nothing; it has image"):
-        dp.Manifest.from_hf(embedded, image_column="nothing")
+        dp.Manifest.from_hf(embedded, image="nothing")
     with pytest.raises(dp.ManifestError, match="with the columns image and nothing; it has"):
-        dp.Manifest.from_hf(embedded, label_column="nothing")
+        dp.Manifest.from_hf(embedded, label="nothing")
+    # who names the column means it
+    with pytest.raises(dp.ManifestError, match="columns image and label; it has image, number"):
+        dp.Manifest.from_hf(embedded.rename_column("label", "kind"), label="label")
 
 
 @pytest.mark.parametrize("how", ["replaced", "deleted"])
@@ -291,14 +294,14 @@ def test_of_several_columns_of_classes_one_has_to_be_named(embeds, tmp_path):
     )
     if embeds:
         rows.to_parquet(str(tmp_path / "t.parquet"))
-        read = partial(dp.Manifest.open, tmp_path / "t.parquet")
+        read, option = partial(dp.Manifest.open, tmp_path / "t.parquet"), "label_column"
     else:
         rows.save_to_disk(tmp_path / "s")
-        read = partial(dp.Manifest.from_hf, hf.load_from_disk(str(tmp_path / "s")))
-    with pytest.raises(dp.ManifestError, match="classes, fine, coarse; name one: label_column="):
+        read, option = partial(dp.Manifest.from_hf, hf.load_from_disk(str(tmp_path / "s"))), "label"
+    with pytest.raises(dp.ManifestError, match=rf"classes, fine, coarse; name one: {option}="):
         read(split="train", progress=False)
     assert len(read(split="train", with_labels=False, progress=False)) == 2
-    manifest = read(split="train", progress=False, label_column="coarse")
+    manifest = read(split="train", progress=False, **{option: "coarse"})
     assert manifest.classes == ["x", "y"] and manifest.labels.tolist() == [0, 1]
 
 

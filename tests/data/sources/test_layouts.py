@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dali_pipes import Manifest, ManifestError, Targets
+from dali_pipes import Manifest, ManifestError
 from dali_pipes.data.sources import layouts
 from dali_pipes.data.sources.layouts import refuse_other_objects
 
@@ -256,11 +256,7 @@ def yolo(tmp_path):
 
 def read_yolo(folder):
     return Manifest.from_coco(
-        folder / "t.json",
-        images=folder / "images",
-        targets=Targets(annotated="upright"),
-        progress=False,
-        strict=True,
+        folder / "t.json", root=folder / "images", annotated="upright", progress=False, strict=True
     )
 
 

@@ -228,7 +228,7 @@ def test_names_that_are_not_utf8_are_paired_and_kept(tmp_path):
 
     paths = {"path": [str(tmp_path / "other/JPEGImages/2007_0.jpg")], "mask": ["2007_0.png"]}
     pq.write_table(pa.table(paths), tmp_path / "t.parquet")
-    options = {"images": folders[1], "targets": Targets(mask="mask"), "progress": False}
+    options = {"root": folders[1], "targets": Targets(mask="mask"), "progress": False}
     absolute = Manifest.from_table(tmp_path / "t.parquet", **options)
     assert str(absolute.mask_extent(0)) == str(folders[1] / "2007_0.png")
 
@@ -274,11 +274,7 @@ def test_masks_of_0_and_255_are_refused_as_nothing_but_the_background_would_be_l
         Manifest.from_masks(*folders, classes=["ground", "cell"], verify=verify, progress=False)
     for becomes in ({255: 1}, {255: 255}):
         manifest = Manifest.from_masks(
-            *folders,
-            classes=["ground", "cell"],
-            targets=Targets(mask_values=becomes),
-            verify=verify,
-            progress=False,
+            *folders, classes=["ground", "cell"], mask_values=becomes, verify=verify, progress=False
         )
         assert manifest.mask_values == (becomes, True) and len(manifest) == 6
 
@@ -295,7 +291,7 @@ def test_masks_of_which_nothing_would_be_learned_are_refused(tmp_path, values, b
         Manifest.from_masks(
             *valued(tmp_path, values),
             classes=["ground", "cell"],
-            targets=Targets(mask_values=becomes),
+            mask_values=becomes,
             progress=False,
         )
 
@@ -305,10 +301,7 @@ def test_whoever_says_what_becomes_255_has_said_that_it_is_ignored(tmp_path, cap
     assert (
         len(
             Manifest.from_masks(
-                *folders,
-                classes=["ground", "cell"],
-                targets=Targets(mask_values={65535: 255}),
-                progress=False,
+                *folders, classes=["ground", "cell"], mask_values={65535: 255}, progress=False
             )
         )
         == 6
@@ -352,11 +345,7 @@ def test_masks_with_values_that_are_no_class_are_refused_with_the_first(tmp_path
     assert (
         len(
             Manifest.from_masks(
-                *folders,
-                classes=["a", "b"],
-                targets=Targets(mask_values=becomes),
-                strict=True,
-                progress=False,
+                *folders, classes=["a", "b"], mask_values=becomes, strict=True, progress=False
             )
         )
         == 6
@@ -467,9 +456,7 @@ def test_classes_that_are_renumbered_are_so_in_masks(tmp_path):
 @pytest.mark.parametrize("becomes", [{255: -1}, {-1: 0}, {"a": 1}, {1: 0.5}, {True: 1}, [1, 2]])
 def test_values_that_are_no_numbers_are_refused(tmp_path, becomes):
     with pytest.raises(ConfigError, match="mask_values is"):
-        Manifest.from_masks(
-            *valued(tmp_path, [0, 1]), targets=Targets(mask_values=becomes), progress=False
-        )
+        Manifest.from_masks(*valued(tmp_path, [0, 1]), mask_values=becomes, progress=False)
     with pytest.raises(ConfigError, match="mask_values is"):
         Targets(mask="m", mask_values=becomes)
 

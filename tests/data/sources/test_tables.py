@@ -78,7 +78,7 @@ def labels_of(opened, cells, **options):
         (
             "image_id,label",
             {},
-            "columns path; it has image_id, label; rename one, or name it with image_column",
+            "columns path; it has image_id, label; rename one, or name it with path_column",
         ),
         (
             "path,Labels",
@@ -98,7 +98,7 @@ def labels_of(opened, cells, **options):
             {"label_column": "lable"},
             "columns path and lable; it has path, label; lable is missing: rename one",
         ),
-        ("path,label", {"image_column": "image"}, "columns image; it has path, label"),
+        ("path,label", {"path_column": "image"}, "columns image; it has path, label"),
         ("path,label,label", {}, "has the column label 2 times"),
         (
             "path,label",
@@ -126,13 +126,13 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(opened, header,
 
 def test_columns_have_the_names_that_they_are_given(opened, pictures, tmp_path):
     text = "label,file,kind\n7,0.png,cat\n8,1.png,dog\n"
-    made = opened(text, image_column="file", label_column="kind")
+    made = opened(text, path_column="file", label_column="kind")
     assert names(made) == [("0.png", "cat"), ("1.png", "dog")] and made.columns[
         "label"
     ].tolist() == [7, 8]
     same = opened(
         pa.table({"label": [7, 8], "file": ["0.png", "1.png"], "kind": ["cat", "dog"]}),
-        image_column="file",
+        path_column="file",
         label_column="kind",
     )
     assert same.fingerprint == made.fingerprint
@@ -140,7 +140,7 @@ def test_columns_have_the_names_that_they_are_given(opened, pictures, tmp_path):
     data = DataConfig(
         train=str(tmp_path / "t.csv"),
         train_images=str(pictures),
-        image_column="file",
+        path_column="file",
         label_column="kind",
     )
     assert open_images(data, "train", progress=False).fingerprint == made.fingerprint
@@ -158,7 +158,7 @@ def test_labels_of_embedded_images_are_those_of_the_named_column(opened, picture
         dp.ManifestError, match="columns kinds; it has label, kind, path_of; rename one"
     ):
         opened(table, label_column="kinds", images=None)
-    assert opened(table, image_column="path_of").path(1) == pictures / "1.png"
+    assert opened(table, path_column="path_of").path(1) == pictures / "1.png"
 
 
 def test_names_of_another_column_are_not_those_of_the_labels(opened, pictures):
@@ -212,7 +212,7 @@ def test_a_class_label_names_numbers_and_nothing_else(
         {"encoding": "utf-9"},
         {"encoding": "hex"},
         {"task": "multilabel"},
-        {"image_column": ""},
+        {"path_column": ""},
     ],
 )
 def test_options_that_cannot_be(opened, options):
@@ -221,8 +221,8 @@ def test_options_that_cannot_be(opened, options):
         opened("path,label\n0.png,cat\n", **options)
     with pytest.raises(dp.ConfigError, match=f"DataConfig.{name} is "):
         DataConfig(root="x", **options)
-    with pytest.raises(dp.ConfigError, match="image_column and label_column are both 'x'"):
-        opened("x,y\n0.png,cat\n", image_column="x", label_column="x")
+    with pytest.raises(dp.ConfigError, match="path_column and label_column are both 'x'"):
+        opened("x,y\n0.png,cat\n", path_column="x", label_column="x")
 
 
 # encodings
@@ -696,7 +696,7 @@ def test_a_file_with_such_a_name_goes_first(opened, pictures, tmp_path):
     for number, name in enumerate(("a\\b.png", " c.png", "c.png")):
         Image.new("RGB", (20 + number, 6)).save(odd / name)
     (tmp_path / "t.csv").write_text("path,label\na\\b.png,0\n c.png,1\nc.png,1\n")
-    made = dp.Manifest.from_table(tmp_path / "t.csv", images=odd, progress=False)
+    made = dp.Manifest.from_table(tmp_path / "t.csv", root=odd, progress=False)
     assert made.sizes[:, 1].tolist() == [20, 21, 22]
 
 
@@ -739,12 +739,12 @@ def test_numbers_are_paths_too(opened, pictures, tmp_path):
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("pictures\\0.png", "give the folder of the images: images="),
+        ("pictures\\0.png", "give the folder of the images: root="),
         ("~/0.png", "write the whole path: nothing replaces ~"),
         ("s3://bucket/0.png", "paths are of this machine"),
         (
             "nothing",
-            ("give the folder of the images: images="),
+            ("give the folder of the images: root= of from_table, images= of open"),
         ),
         ("x" * 300, "."),
     ],
@@ -770,9 +770,9 @@ def test_a_table_of_other_files_says_where_it_looked(opened, pictures, path, hin
 def test_paths_from_the_folder_above(pictures, tmp_path):
     (tmp_path / "t.csv").write_text("path,label\n0.png,a\n")
     with pytest.raises(
-        dp.ManifestError, match="there is no such folder; give that of the images: images="
+        dp.ManifestError, match="there is no such folder; give that of the images: root="
     ):
-        dp.Manifest.from_table(tmp_path / "t.csv", images=tmp_path / "gone", progress=False)
+        dp.Manifest.from_table(tmp_path / "t.csv", root=tmp_path / "gone", progress=False)
 
 
 # what stays as it was
@@ -828,7 +828,7 @@ def test_every_row_is_an_image_or_a_problem(
     )
     (tmp_path / "t.csv").write_bytes(text.getvalue().encode(encoding[0]))
     made = dp.Manifest.from_table(
-        tmp_path / "t.csv", images=pictures, encoding=encoding[1], progress=False
+        tmp_path / "t.csv", root=pictures, encoding=encoding[1], progress=False
     )
 
     there = [

@@ -66,7 +66,7 @@ def sources(image_folder, tmp_path):
         ("csv", {"targets": Targets(box_format="xywh")}, "targets.box_format"),
         ("csv", {"targets": Targets(bad_objects="problem")}, "targets.bad_objects"),
         ("embedded", {"images": "/"}, "images"),
-        ("embedded", {"image_column": "file"}, "image_column"),
+        ("embedded", {"path_column": "file"}, "path_column"),
     ],
 )
 def test_an_option_that_changes_nothing_is_refused(sources, kind, options, named):

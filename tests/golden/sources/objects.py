@@ -138,7 +138,7 @@ def _cases_of_coco() -> Cases:
         *("ids of text", "no file there", "an id twice", "a name twice", "a file outside"),
         *("all objects bad", "no annotations", "no objects", "no images", "half", "list"),
     )
-    upright = {"targets": dp.Targets(annotated="upright")}
+    upright = {"annotated": "upright"}
     return {
         **{f"COCO, {name}": partial(opened, f"{name}.json") for name in names},
         **{
@@ -147,25 +147,21 @@ def _cases_of_coco() -> Cases:
             if name.startswith("turned")
         },
         "COCO, turned, annotated as stored": lambda: coco(
-            "turned, no sizes.json", targets=dp.Targets(annotated="stored")
+            "turned, no sizes.json", annotated="stored"
         ),
-        "COCO, bad objects are problems": lambda: coco(
-            "bad objects.json", targets=dp.Targets(bad_objects="problem")
-        ),
+        "COCO, bad objects are problems": lambda: coco("bad objects.json", bad_objects="problem"),
         "COCO, bad objects, strict": lambda: coco("bad objects.json", strict=True),
         "COCO, keypoints, pairs named": lambda: coco(
-            "keypoints.json", targets=dp.Targets(flip_pairs=[["nose", "left_eye"]])
+            "keypoints.json", flip_pairs=[["nose", "left_eye"]]
         ),
         "COCO, keypoints, pairs of other names": lambda: coco(
-            "keypoints.json", targets=dp.Targets(flip_pairs=[["nose", "ear"]])
+            "keypoints.json", flip_pairs=[["nose", "ear"]]
         ),
         "COCO, images elsewhere": lambda: opened("elsewhere/objects.json", images="i"),
         "COCO, images not where they are said to be": lambda: opened("elsewhere/objects.json"),
         "COCO, as classes= orders them": lambda: opened("objects.json", classes=["dog", "cat"]),
         "COCO, classes= lacks one": lambda: opened("objects.json", classes=["dog"]),
-        "COCO, an unknown annotation": lambda: coco(
-            "objects.json", targets=dp.Targets(annotated="sideways")
-        ),
+        "COCO, an unknown annotation": lambda: coco("objects.json", annotated="sideways"),
         "COCO that is not there": lambda: opened("nowhere.json"),
     }
 
@@ -258,14 +254,12 @@ def _cases_of_masks() -> Cases:
         "masks, an unknown way": masks(*pair, missing="ignore"),
         "masks of black and white": masks("few", "black", classes=names),
         "masks of black and white, values replaced": masks(
-            "few", "black", classes=names, targets=dp.Targets(mask_values={255: 1})
+            "few", "black", classes=names, mask_values={255: 1}
         ),
-        "masks, bad replacements": lambda: from_masks(
-            "few", "black", targets=dp.Targets(mask_values={"a": 1})
-        ),
+        "masks, bad replacements": masks("few", "black", mask_values={"a": 1}),
         "masks of a turned picture": masks("turned", "stored"),
         "masks of a turned picture, annotated upright": masks(
-            "turned", "upright", targets=dp.Targets(annotated="upright")
+            "turned", "upright", annotated="upright"
         ),
         "masks of another size": masks("turned", "upright"),
         "masks of Cityscapes": masks("city/train", "fine/train"),

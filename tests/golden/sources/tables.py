@@ -167,14 +167,14 @@ def _cases_of_files() -> Cases:
         "CSV, an unknown encoding": csv("latin-1", encoding="latin-99"),
         "CSV, another separator named": csv("hashes", delimiter="#"),
         "CSV, a wrong separator named": csv("semicolons", delimiter="|"),
-        "CSV, columns named": csv("other names", image_column="file", label_column="kind"),
+        "CSV, columns named": csv("other names", path_column="file", label_column="kind"),
         "CSV, a label column that is not there": csv("semicolons", label_column="kind"),
         "CSV, no labels, none are read": csv("no labels", with_labels=False),
         "CSV that is not there": csv("nowhere"),
         "TSV": lambda: opened("list.tsv"),
         "JSON lines": lambda: opened("list.jsonl"),
         "a table of a folder elsewhere": lambda: dp.Manifest.from_table(
-            "elsewhere/list.csv", images="i", progress=False
+            "elsewhere/list.csv", root="i", progress=False
         ),
         **{f"Parquet, {name}": partial(opened, f"{name}.parquet") for name in PARQUET},
         "Parquet, own columns, no labels": partial(

@@ -100,7 +100,7 @@ def _read_file(source: Any, options: SourceOptions) -> ImageTable:
             f"none of its {len(paths):,} images is in {root}, the first is "
             f"{read.images[0]['file_name']!r:.80}"
         )
-        raise ManifestError(f"{file}: {none}; give the folder that they are in as images")
+        raise ManifestError(f"{file}: {none}; give the folder that they are in as root")
 
     upright = targets.annotated == "upright"
     # boxes that were drawn in an image of another size are at other places in this one

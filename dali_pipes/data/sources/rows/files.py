@@ -139,7 +139,9 @@ def _empty_value(kind: pa.DataType) -> Any:
 
 # the problems of headers of files that are not there
 MISSING_FILE_PROBLEMS = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
-_FOLDER_OPTIONS = Spelling("images=", "data.train_images= or data.val_images=")
+_FOLDER_OPTIONS = Spelling(
+    "root= of from_table, images= of open", "data.train_images= or data.val_images="
+)
 
 
 def read_listed(

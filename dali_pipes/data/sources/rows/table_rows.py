@@ -209,7 +209,7 @@ def build_rows(
     `columns` are the manifest's columns besides those that the table has.
     """
     targets = options.targets
-    used = {options.image_column, options.label_column, *targets.named.values()}
+    used = {options.path_column, options.label_column, *targets.named.values()}
     columns |= read_columns(file, table, used)
     notes = list_left_columns(table, used, targets)
 

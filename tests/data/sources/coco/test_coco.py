@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dali_pipes import ConfigError, Manifest, ManifestError, OmissionError, Targets
+from dali_pipes import ConfigError, Manifest, ManifestError, OmissionError
 from dali_pipes.data.outlines import rasterize
 from dali_pipes.data.sources.coco import annotations
 
@@ -151,9 +151,7 @@ def test_an_object_with_a_bad_outline_is_left_out_and_listed(folder, outline, li
     assert json.loads(manifest.take_texts("outlines", np.arange(1))[0]) == [[SHAPE]]
     with pytest.raises(OmissionError, match="its outline is wrong"):
         Manifest.from_coco(file, strict=True, progress=False)
-    assert (
-        len(Manifest.from_coco(file, targets=Targets(bad_objects="problem"), progress=False)) == 2
-    )
+    assert len(Manifest.from_coco(file, bad_objects="problem", progress=False)) == 2
 
 
 @pytest.mark.parametrize("outline", [None, [], {}, [[]]])
@@ -258,7 +256,7 @@ def test_a_file_of_which_no_object_is_left_is_refused(folder, change, line, bad_
         ManifestError,
         match=r"a\.json: none of its objects can be used: 4 left out, the first: .*" + line,
     ):
-        Manifest.from_coco(file, targets=Targets(bad_objects=bad_objects), progress=False)
+        Manifest.from_coco(file, bad_objects=bad_objects, progress=False)
 
 
 def test_images_without_objects_do_not_stand_for_all_others_that_cannot_be_used(folder):
@@ -301,7 +299,7 @@ def test_a_bad_object_is_left_out_and_listed(folder, bad, line):
     assert (
         manifest.take_objects(np.arange(3)).counts.tolist() == [1, 1, 0] and not manifest.problems
     )
-    strict = Manifest.from_coco(file, targets=Targets(bad_objects="problem"), progress=False)
+    strict = Manifest.from_coco(file, bad_objects="problem", progress=False)
     assert strict.problems == [("0.jpg", why)] and len(strict) == 2 and not strict.dropped
 
 
@@ -328,7 +326,7 @@ def test_an_object_with_bad_keypoints_is_left_out_and_listed(folder, points, lin
     assert objects.keypoints.tolist() == [[[5, 6, 2]] * 3, [[0, 0, 0]] * 3]
     with pytest.raises(OmissionError):
         Manifest.from_coco(file, strict=True, progress=False)
-    strict = Manifest.from_coco(file, targets=Targets(bad_objects="problem"), progress=False)
+    strict = Manifest.from_coco(file, bad_objects="problem", progress=False)
     assert [path for path, _ in strict.problems] == ["0.jpg"]
 
 
@@ -475,7 +473,7 @@ def test_an_image_of_another_size_is_a_problem(folder):
         ),
         (
             {"images": [{"id": 1, "file_name": "gone.jpg"}]},
-            "give the folder that they are in as images",
+            "give the folder that they are in as root",
         ),
         ({"categories": [{"id": 1}]}, r"categories\[0\] needs an id and a name"),
         (
@@ -503,7 +501,7 @@ def test_what_is_not_json_is_refused(folder):
     with pytest.raises(ManifestError, match="no such file"):
         Manifest.from_coco(folder / "b.json")
     with pytest.raises(ConfigError, match="bad_objects"):
-        Manifest.from_coco(folder / "b.json", targets=Targets(bad_objects="clip"))
+        Manifest.from_coco(folder / "b.json", bad_objects="clip")
 
 
 JSON = st.recursive(
@@ -680,7 +678,7 @@ def test_a_panoptic_file_is_refused_by_name(folder):
 def test_files_are_named_by_their_addresses_as_in_lvis(folder):
     url = f"http://images.org/{folder.name}/0.jpg"
     file = written(folder, [one()], images=[{"id": 9, "coco_url": url}])
-    manifest = Manifest.from_coco(file, images=folder.parent, progress=False, strict=True)
+    manifest = Manifest.from_coco(file, root=folder.parent, progress=False, strict=True)
     assert len(manifest) == 1 and manifest.name(0).endswith("/0.jpg")
     (note,) = [each for each in manifest.omissions if "coco_url" in each.kind]
     assert (note.unit, note.number) == ("note", 1)

@@ -48,8 +48,7 @@ def settle(root):
 
 
 def scan(folder, **options):
-    usual = {"cache": folder.parent / "m.arrow", "unchanged": "file", "progress": False}
-    return Manifest.scan(folder, **usual | options)
+    return Manifest.scan(folder, cache=folder.parent / "m.arrow", progress=False, **options)
 
 
 def fresh(folder):
