@@ -7,6 +7,7 @@ size.
 """
 
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,8 +16,8 @@ from dali_pipes.checks import LARGEST_SEED
 from dali_pipes.options import check_arguments
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
-_MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], "<u4")
-_WEYL = np.array([[0x9E3779B9], [0xBB67AE85]], "<u4")
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WORD, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _ROUNDS = 10
 LARGEST_EPOCH = 2**32 - 1  # an epoch is one word of a counter
 
@@ -49,22 +50,42 @@ def philox4x32(
     Returns:
         uint32 of shape (4, …): the words, then the broadcast shape of the counters.
     """
-    words = np.empty((4, *np.broadcast_shapes(*map(np.shape, counter))), "<u4")
+    shape = np.broadcast_shapes(*map(np.shape, counter))
+    words = np.empty((4, *shape), np.uint64)
     for at, word in enumerate(counter):
         words[at] = word
 
-    multiplied, added = words[0::2].reshape(2, -1), words[1::2].reshape(2, -1)
-    round_key = np.array([[key & 0xFFFFFFFF], [key >> 32]], "<u4")
-    for _ in range(_ROUNDS):
-        # Both products of a round at once. Their halves are views, so a round is three passes over
-        # the data. The round exchanges the two products, hence [::-1].
-        halves = (
-            np.multiply(multiplied, _MULTIPLIERS, dtype="<u8").view("<u4").reshape(2, -1, 2)[::-1]
-        )
-        multiplied, added = halves[..., 1] ^ added ^ round_key, halves[..., 0]
-        round_key = round_key + _WEYL
+    # Words of 32 bits in 64, and each operation writes into memory that is there: for the samples
+    # of a batch a call of NumPy costs more than its numbers, most of all one that converts them.
+    first, first_added, second, second_added = words.reshape(4, -1)
+    first_product, second_product = np.empty((2, first.size), np.uint64)
+    for first_key, second_key in _round_keys(key):
+        np.multiply(first, _MULTIPLIERS[0], out=first_product)
+        np.multiply(second, _MULTIPLIERS[1], out=second_product)
+        # the high halves of the products, exchanged; then the low ones, for the next round
+        np.right_shift(second_product, _WORD, out=first)
+        first ^= first_added
+        first ^= first_key
+        np.right_shift(first_product, _WORD, out=second)
+        second ^= second_added
+        second ^= second_key
+        np.bitwise_and(second_product, _LOW, out=first_added)
+        np.bitwise_and(first_product, _LOW, out=second_added)
 
-    return np.stack([multiplied[0], added[0], multiplied[1], added[1]]).reshape(words.shape)
+    return words.astype(np.uint32)
+
+
+@lru_cache(maxsize=8)
+def _round_keys(key: int) -> list[tuple[np.uint64, np.uint64]]:
+    """Both words of each round's key."""
+    low, high = key & 0xFFFFFFFF, key >> 32
+    return [
+        (
+            np.uint64(low + turn * 0x9E3779B9 & 0xFFFFFFFF),
+            np.uint64(high + turn * 0xBB67AE85 & 0xFFFFFFFF),
+        )
+        for turn in range(_ROUNDS)
+    ]
 
 
 class Kind(IntEnum):
@@ -124,7 +145,7 @@ class Draws:
         )
 
     def uniform(
-        self, draw: ArrayLike, subset: NDArray[np.bool_] | slice = slice(None)
+        self, draw: ArrayLike, subset: Int | NDArray[np.bool_] | slice = slice(None)
     ) -> NDArray[np.float64]:
         """Four numbers in [0, 1) for each sample of `subset`.
 

@@ -5,7 +5,7 @@ common. All is integer arithmetic with torchvision's rounding, over arrays of im
 widths are in pixels as stored in the file, or of the upright image with exif=apply.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,14 @@ class Geometry:
 
     def take(self, places: Int | slice | int) -> "Geometry":
         """Some of the images, in this order; for a single index the arrays have no dimension N."""
-        return Geometry(*(getattr(self, field.name)[places] for field in fields(self)))
+        return Geometry(
+            self.source[places],
+            self.region[places],
+            self.resize[places],
+            self.crop[places],
+            self.flip[places],
+            self.vertical_flip[places],
+        )
 
 
 def center_crop(

@@ -209,12 +209,13 @@ class Augmenter:
 
     def draw(self, draws: Draws, count: int, shape: tuple[int, int]) -> Augmentation:
         """Draws the operations for `count` images of this height and width."""
-        ops, magnitudes = np.zeros((count, 0), np.int8), np.zeros((count, 0), np.float32)
+        ops, magnitudes = [np.zeros((count, 0), np.int8)], [np.zeros((count, 0), np.float32)]
 
         # each policy has a range of draws of its own, so one more at the end changes no other
         for place, policy in enumerate(self.operations):
-            more_ops, more_magnitudes = policy.draw(draws, AUGMENT_DRAW + place * STEP_DRAWS, shape)
-            ops, magnitudes = np.hstack([ops, more_ops]), np.hstack([magnitudes, more_magnitudes])
+            drawn = policy.draw(draws, AUGMENT_DRAW + place * STEP_DRAWS, shape)
+            ops.append(drawn[0])
+            magnitudes.append(drawn[1])
 
         first = AUGMENT_DRAW + len(self.operations) * STEP_DRAWS
         erased = (
@@ -224,7 +225,7 @@ class Augmenter:
         )
 
         numbers, moves = self._draw_for_functions(draws, count, shape)
-        return Augmentation(ops, magnitudes, erased, numbers, moves)
+        return Augmentation(np.hstack(ops), np.hstack(magnitudes), erased, numbers, moves)
 
     def _draw_for_functions(
         self, draws: Draws, count: int, shape: tuple[int, int]

@@ -3,7 +3,8 @@
 These are the tables of torchvision.transforms.v2 0.25.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,8 +133,14 @@ class Augmentation:
     tables: NDArray[np.uint8] = field(default_factory=_no_tables)
 
     def take(self, places: NDArray[np.int64] | slice) -> "Augmentation":
-        names = (each.name for each in fields(self) if each.name != "tables")
-        return replace(self, **{name: getattr(self, name)[places] for name in names})
+        return Augmentation(
+            self.ops[places],
+            self.magnitudes[places],
+            self.erased[places],
+            self.numbers[places],
+            self.moves[places],
+            self.tables,
+        )
 
 
 def affine_matrices(
@@ -165,12 +172,13 @@ def affine_matrices(
     return matrices
 
 
+@lru_cache(maxsize=64)
 def space(
     bins: int, shear: float, shift: tuple[float, float], degrees: float, blend: float, bits: int
 ) -> Numbers:
     """The magnitude of each operation in each bin, (OPS, bins); zero where an operation has none.
 
-    `shift` is along x and y, in pixels.
+    `shift` is along x and y, in pixels. The array is shared, and cannot be written.
     """
     magnitudes = np.zeros((len(OPS), bins), np.float32)
     ranges = dict(zip(AFFINE, (shear, shear, *shift, degrees), strict=True)) | dict.fromkeys(
@@ -183,6 +191,7 @@ def space(
     magnitudes[CODE["Posterize"]] = np.rint(8 - np.arange(bins) / ((bins - 1) / bits))
     magnitudes[CODE["Solarize"]] = np.linspace(1, 0, bins)
 
+    magnitudes.flags.writeable = False
     return magnitudes
 
 

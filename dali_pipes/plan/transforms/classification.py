@@ -127,7 +127,7 @@ class TrainTransform(RandomTransform):
 
     def geometry(self, source: NDArray[np.int64], draws: Draws) -> Geometry:
         region, numbers = draw_regions(source, self.scale, self.ratio, draws)
-        to = np.tile(self.shape, (len(source), 1))
+        to = np.full((len(source), 2), self.shape)
         return Geometry(source, region, to, np.zeros_like(to), *self.flips(numbers))
 
 
@@ -148,11 +148,14 @@ def draw_regions(
     flips_and_first_try = draws.uniform([FLIP_DRAW, CROP_DRAW])
     region, fits = _first_fit(flips_and_first_try[..., 1:], source, scale, ratio)
 
-    if not fits.all():
-        missed = ~fits
+    missed = np.flatnonzero(~fits)
+    if len(missed):
         tries = draws.uniform(np.arange(CROP_DRAW + 1, CROP_DRAW + CROP_TRIES), missed)
-        retried, fits = _first_fit(tries, source[missed], scale, ratio)
-        region[missed] = np.where(fits[:, None], retried, _central_region(source[missed], ratio))
+        region[missed], fits = _first_fit(tries, source[missed], scale, ratio)
+
+        never = missed[~fits]
+        if len(never):
+            region[never] = _central_region(source[never], ratio)
 
     return region, flips_and_first_try[:2, :, 0]
 
@@ -180,11 +183,12 @@ def _first_fit(
     # argmax of booleans is the first attempt that fits, or 0 if none does; fits[at] tells which
     at = np.arange(len(fits)), fits.argmax(axis=1)
     h, w = h[at], w[at]
-    region = np.stack(
-        [top[at] * (source[:, 0] - h + 1), left[at] * (source[:, 1] - w + 1), h, w], axis=1
-    )
+    region = np.empty((len(fits), 4), np.int64)
+    region[:, 0] = top[at] * (source[:, 0] - h + 1)
+    region[:, 1] = left[at] * (source[:, 1] - w + 1)
+    region[:, 2], region[:, 3] = h, w
 
-    return region.astype(np.int64), fits[at]
+    return region, fits[at]
 
 
 def _central_region(source: Int, ratio: tuple[float, float]) -> Int:
