@@ -30,23 +30,20 @@ from dali_pipes.data.doubts import doubt
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.facts import Mix
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import Keypoints
 from dali_pipes.data.omissions import describe
 from dali_pipes.data.sets import choosing, joining
 from dali_pipes.data.sets.choosing import drop_columns
 from dali_pipes.data.sets.classes import give_classes, renumber
 from dali_pipes.data.sets.same_images import number_files
-from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.hugging_face_sets import read_dataset
 from dali_pipes.data.sources.index import write_index
 from dali_pipes.data.sources.masks import read_masks
 from dali_pipes.data.sources.opening import open_source
 from dali_pipes.data.sources.options import SourceOptions
-from dali_pipes.data.sources.rows.earlier import FolderRecords
 from dali_pipes.data.sources.scans import read_images
 from dali_pipes.data.sources.tables import read_table
+from dali_pipes.data.table import saved
 from dali_pipes.data.table.changes import add_source
 from dali_pipes.errors import ConfigError, OptionError
 from dali_pipes.options import check_arguments
@@ -146,7 +143,7 @@ class Manifest(ImageTable):
             ManifestError: the file is missing, damaged, or not a manifest; or an earlier version
                 wrote it, and a scan has other classes now, or turns its TIFFs.
         """
-        return cls.of(saved_manifests.load(file))
+        return cls.of(saved.load(file))
 
     def with_classes(self, classes: Sequence[str]) -> Self:
         """The same samples with these classes, such as the training images', and their numbers.
@@ -165,7 +162,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
-        saved_manifests.save(self, file)
+        saved.save(self, file)
 
     def save_index(self) -> str:
         """Writes index.arrow beside the images, such as in their bucket; returns its path or URL.
@@ -184,7 +181,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: its rows cannot be of images, or do not have its fingerprint.
         """
-        saved_manifests.verify(self)
+        saved.verify(self)
 
     @check_arguments()
     def tell_omissions(self, strict: bool = False) -> None:
@@ -395,61 +392,6 @@ class Manifest(ImageTable):
     def samples(self) -> pa.Table:
         """The usable images by id, which are `table` without the others."""
         return self.rows.table()
-
-    @property
-    def folders(self) -> FolderRecords:
-        """The folders that were scanned, by their path; none if a loaded file does not have them.
-
-        The form is that of `sources/rows/earlier.py`.
-        """
-        return self.facts.folders
-
-    @property
-    def mixture(self) -> Mix | None:
-        """The arguments of `mix`; parts of a mixture keep it. None: this is no mixture."""
-        return self.facts.mixture
-
-    @property
-    def keypoints(self) -> Keypoints | None:
-        """The names of the objects' keypoints; None: there are none."""
-        return self.facts.keypoints
-
-    @property
-    def names_flip_pairs(self) -> bool:
-        """Whether the pairs of keypoints that change places were given.
-
-        Otherwise they were taken from the names.
-        """
-        return self.facts.names_flip_pairs
-
-    @property
-    def category_ids(self) -> list[Any] | None:
-        """The id of each class in its COCO file; None where that is not known.
-
-        In the list, a class that is not in the file has None.
-        """
-        return self.facts.category_ids
-
-    @property
-    def mask_values(self) -> MaskValues:
-        """The meaning of the values in masks, as far as it is known."""
-        return self.facts.mask_values
-
-    @property
-    def masks_upright(self) -> bool:
-        """Whether masks are of the upright pictures.
-
-        They are then turned to the stored form when they are loaded.
-        """
-        return self.facts.masks_upright
-
-    @property
-    def boxes_upright(self) -> bool:
-        """Whether boxes and keypoints were given for upright pictures, to which results go back.
-
-        The manifest keeps them for the images as stored.
-        """
-        return self.facts.boxes_upright
 
 
 def _check_manifests(manifests: Iterable[M]) -> list[M]:
