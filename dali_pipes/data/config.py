@@ -6,8 +6,7 @@ They are the group `data` of a job's options; `images.open_images` makes the man
 from dataclasses import dataclass, field
 
 from dali_pipes.checks import check_choice, check_names
-from dali_pipes.data.image_files.headers import check_bits
-from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
+from dali_pipes.data.image_files.headers import MAX_PIXELS, check_bits, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.data.sources.options import (
     MISSING,

@@ -4,8 +4,8 @@ A scan states most of them, a saved manifest has them too (`read`, `write`), and
 made of another one keeps those that still hold (`of_part`, `of_same_samples`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Self
 
 from dali_pipes.data.mask_values import MaskValues
@@ -81,57 +81,28 @@ class ManifestFacts:
         """Reads what a file says.
 
         Args:
-            known: as `table.saved.read` returns it; any of it may be missing.
+            known: what `write` returned, once it has been JSON; any of it may be missing.
 
         Raises:
             ManifestError: keypoints, values of masks or shares make no sense.
+            TypeError, ValueError, AttributeError: folders make none.
         """
-        reading = known.get("read_as")
         return cls(
-            fingerprint=known.get("fingerprint"),
-            description=known.get("description"),
-            folders=known.get("folders", {}),
-            omissions=known.get("omissions", []),
-            # a file that was looked at is not looked at again: it may have a hundred million rows
-            doubts=read_omissions(known["doubts"]) if "doubts" in known else None,
-            reading=reading if isinstance(reading, dict) else {},
-            parent_omissions=read_omissions(known.get("of_whole")),
-            parent_bad_images=_read_counts(known.get("bad_of_whole")),
-            mixture=_read_mixture(known.get("mixture")),
-            keypoints=Keypoints.read(known.get("keypoints")),
-            names_flip_pairs=bool(known.get("flip_pairs")),
-            mask_values=MaskValues.read(known.get("mask_values")),
-            masks_upright=bool(known.get("masks_upright")),
-            boxes_upright=bool(known.get("boxes_upright")),
-            category_ids=known.get("category_ids"),
-            turned_by_source=bool(known.get("turned_by_source")),
-            has_wide=bool(known.get("has_wide")),
+            **{
+                each.name: _READ.get(each.name, _as_it_is)(known[each.name])
+                for each in fields(cls)
+                # what was left out has the default, such as doubts that nobody has looked for
+                if known.get(each.name) is not None
+            }
         )
 
     def write(self) -> dict[str, Any]:
         """The form in which a file has them, in JSON's types; None and False are left out."""
-        known = {
-            "fingerprint": self.fingerprint,
-            "description": self.description,
-            "rules": RULES,
-            "folders": self.folders,
-            "omissions": self.omissions,
-            "doubts": self.doubts,
-            "read_as": self.reading,
-            "of_whole": self.parent_omissions,
-            "bad_of_whole": self.parent_bad_images,
-            "mixture": self.mixture,
-            "keypoints": self.keypoints,
-            "flip_pairs": self.names_flip_pairs,
-            "mask_values": self.mask_values.stored() if any(self.mask_values) else None,
-            "masks_upright": self.masks_upright,
-            "boxes_upright": self.boxes_upright,
-            "category_ids": self.category_ids,
-            "turned_by_source": self.turned_by_source,
-            "has_wide": self.has_wide,
+        known = {each.name: getattr(self, each.name) for each in fields(self)}
+        known["mask_values"] = self.mask_values.stored() if any(self.mask_values) else None
+        return {"rules": RULES} | {
+            name: value for name, value in known.items() if value not in (None, False)
         }
-
-        return {name: value for name, value in known.items() if value not in (None, False)}
 
     def of_part(self) -> Self:
         """What still holds of some of the samples."""
@@ -151,8 +122,25 @@ class ManifestFacts:
         return replace(self, fingerprint=None, description=None)
 
 
+def _as_it_is(stored: Any) -> Any:
+    return stored
+
+
+def _read_folders(stored: Any) -> FolderRecords:
+    return {name: _read_folder(*record) for name, record in stored.items()}
+
+
+def _read_folder(
+    mtime_ns: int, usable: int, others: int, omissions: object = None
+) -> tuple[int, int, int, list[Omission]]:
+    return int(mtime_ns), int(usable), int(others), read_omissions(omissions)
+
+
+def _read_reading(stored: Any) -> dict[str, Any]:
+    return stored if isinstance(stored, dict) else {}
+
+
 def _read_counts(stored: object) -> tuple[int, int] | None:
-    # a loaded file may say anything
     if (
         isinstance(stored, list)
         and len(stored) == 2
@@ -162,9 +150,7 @@ def _read_counts(stored: object) -> tuple[int, int] | None:
     return None
 
 
-def _read_mixture(stored: Any) -> Mix | None:
-    if stored is None:
-        return None
+def _read_mixture(stored: Any) -> Mix:
     try:
         mode, shares = stored
         return Mix(mode, dict(shares))
@@ -172,3 +158,22 @@ def _read_mixture(stored: Any) -> Mix | None:
         raise ManifestError(
             "the manifest's mixture has no shares by name; mix the manifests again"
         ) from None
+
+
+# by fact: how it is read from JSON's types, in which a file may say anything
+_READ: dict[str, Callable[[Any], Any]] = {
+    "folders": _read_folders,
+    "omissions": read_omissions,
+    "doubts": read_omissions,
+    "reading": _read_reading,
+    "parent_omissions": read_omissions,
+    "parent_bad_images": _read_counts,
+    "mixture": _read_mixture,
+    "keypoints": Keypoints.read,
+    "names_flip_pairs": bool,
+    "mask_values": MaskValues.read,
+    "masks_upright": bool,
+    "boxes_upright": bool,
+    "turned_by_source": bool,
+    "has_wide": bool,
+}

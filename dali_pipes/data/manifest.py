@@ -24,32 +24,31 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dali_pipes.checks import LARGEST_SEED, check_choice, describe_value
+from dali_pipes.checks import LARGEST_SEED, check_choice, check_names, describe_value
 from dali_pipes.data.composed import composed
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.expression import Rows
 from dali_pipes.data.facts import Mix
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import Keypoints, Targets
+from dali_pipes.data.objects import TARGET, Targets
 from dali_pipes.data.omissions import describe
+from dali_pipes.data.own_columns import COLUMN
 from dali_pipes.data.sets import choosing, joining
-from dali_pipes.data.sets.choosing import drop_columns
 from dali_pipes.data.sets.classes import give_classes, renumber
 from dali_pipes.data.sets.same_images import number_files
-from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.hugging_face_sets import read_dataset
 from dali_pipes.data.sources.index import write_index
 from dali_pipes.data.sources.masks import read_masks
 from dali_pipes.data.sources.opening import open_source
 from dali_pipes.data.sources.options import KINDS, SourceOptions, taken_by
-from dali_pipes.data.sources.rows.earlier import FolderRecords
 from dali_pipes.data.sources.scans import read_images
 from dali_pipes.data.sources.tables import read_table
-from dali_pipes.data.table.changes import add_source
+from dali_pipes.data.table import saved
+from dali_pipes.data.table.schema import further_columns
 from dali_pipes.errors import ConfigError, OptionError
-from dali_pipes.options import check_arguments
+from dali_pipes.options import check_arguments, propose_name
 
 M = TypeVar("M", bound="Manifest")
 P = ParamSpec("P")
@@ -190,7 +189,7 @@ class Manifest(ImageTable):
             ManifestError: the file is missing, damaged, or not a manifest; or an earlier version
                 wrote it, and a scan has other classes now, or turns its TIFFs.
         """
-        return cls.of(saved_manifests.load(file))
+        return cls.of(saved.load(file))
 
     def with_classes(self, classes: Sequence[str]) -> Self:
         """The same samples with these classes, such as the training images', and their numbers.
@@ -209,7 +208,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
         """
-        saved_manifests.save(self, file)
+        saved.save(self, file)
 
     def save_index(self) -> str:
         """Writes index.arrow beside the images, such as in their bucket; returns its path or URL.
@@ -228,7 +227,7 @@ class Manifest(ImageTable):
         Raises:
             ManifestError: its rows cannot be of images, or do not have its fingerprint.
         """
-        saved_manifests.verify(self)
+        saved.verify(self)
 
     @check_arguments()
     def tell_omissions(self, strict: bool = False) -> None:
@@ -263,8 +262,43 @@ class Manifest(ImageTable):
         )
 
     def without_columns(self, names: Sequence[str]) -> Self:
-        """The same samples without some columns of the table, or the targets "text" and "mask"."""
-        return drop_columns(self, names)
+        """The same samples without some columns of the table, or the targets "text" and "mask".
+
+        Raises:
+            ConfigError: there is no such column.
+        """
+        wanted = check_names("names", names, "names of columns")
+        every = [
+            name.partition(":")[2]
+            for name in further_columns(self.rows.whole)
+            if name not in (TARGET + "mask_offset", TARGET + "mask_bytes")
+        ]
+        if self.has_target("mask_bytes"):
+            every.append("mask")
+        # accents may be written in two ways
+        known = {composed(name): name for name in every}
+        names = [known.get(name, name) for name in wanted]
+        if unknown := [name for name in wanted if name not in known]:
+            raise ConfigError(
+                f"there is no column {unknown[0]!r} to leave out among "
+                f"{', '.join(known) or 'none'}{propose_name(unknown[0], known)}"
+            )
+        targets = [
+            TARGET + name
+            for name in ("text", "mask", "mask_offset", "mask_bytes")
+            # a mask that is in a shard has its place in two more columns
+            if name.split("_")[0] in names
+        ]
+        left_out = {*targets, *(COLUMN + name for name in names)}
+        changed = self.map_tables(
+            lambda table: table.drop_columns(
+                [name for name in table.column_names if name in left_out]
+            )
+        )
+
+        # an index with these rows would not be what its options say
+        changed = changed.with_facts(reading={})
+        return changed.with_facts(mask_values=MaskValues({}, False)) if "mask" in names else changed
 
     def subset(self, ids: NDArray[np.int64]) -> Self:
         """A manifest of these samples only, numbered anew in the given order.
@@ -272,7 +306,26 @@ class Manifest(ImageTable):
         Raises:
             ConfigError: there is no such id, or these are not ids.
         """
-        return choosing.subset(self, ids)
+        # lists, ranges and tensors are taken too
+        ids = np.asarray(ids)
+        if ids.ndim != 1:
+            raise ConfigError(
+                f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image "
+                "manifest.subset([ID])"
+            )
+
+        if ids.dtype.kind not in "iu" and ids.size:
+            raise ConfigError(
+                f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids"
+            )
+
+        ids = ids.astype(np.int64)
+        if ids.size and not (ids.min() >= 0 and ids.max() < len(self)):
+            raise ConfigError(
+                f"subset: ids run from 0 to {len(self) - 1}, and one is "
+                f"{ids.min() if ids.min() < 0 else ids.max()}"
+            )
+        return self.select(ids)
 
     def filter(self, expression: str) -> Self:
         """The samples that match an expression such as "width >= 224 and class in ('cat', 'dog')".
@@ -410,7 +463,7 @@ class Manifest(ImageTable):
 
         # the column `source` says which images a share is of
         numbered = [
-            manifest.map_tables(partial(add_source, number=number))
+            manifest.map_tables(partial(joining.add_source, number=number))
             for number, (manifest, _) in enumerate(sources.values())
         ]
         joined = cls.concat(numbered, classes=classes)
@@ -439,61 +492,6 @@ class Manifest(ImageTable):
     def samples(self) -> pa.Table:
         """The usable images by id, which are `table` without the others."""
         return self.rows.table()
-
-    @property
-    def folders(self) -> FolderRecords:
-        """The folders that were scanned, by their path; none if a loaded file does not have them.
-
-        The form is that of `sources/rows/earlier.py`.
-        """
-        return self.facts.folders
-
-    @property
-    def mixture(self) -> Mix | None:
-        """The arguments of `mix`; parts of a mixture keep it. None: this is no mixture."""
-        return self.facts.mixture
-
-    @property
-    def keypoints(self) -> Keypoints | None:
-        """The names of the objects' keypoints; None: there are none."""
-        return self.facts.keypoints
-
-    @property
-    def names_flip_pairs(self) -> bool:
-        """Whether the pairs of keypoints that change places were given.
-
-        Otherwise they were taken from the names.
-        """
-        return self.facts.names_flip_pairs
-
-    @property
-    def category_ids(self) -> list[Any] | None:
-        """The id of each class in its COCO file; None where that is not known.
-
-        In the list, a class that is not in the file has None.
-        """
-        return self.facts.category_ids
-
-    @property
-    def mask_values(self) -> MaskValues:
-        """The meaning of the values in masks, as far as it is known."""
-        return self.facts.mask_values
-
-    @property
-    def masks_upright(self) -> bool:
-        """Whether masks are of the upright pictures.
-
-        They are then turned to the stored form when they are loaded.
-        """
-        return self.facts.masks_upright
-
-    @property
-    def boxes_upright(self) -> bool:
-        """Whether boxes and keypoints were given for upright pictures, to which results go back.
-
-        The manifest keeps them for the images as stored.
-        """
-        return self.facts.boxes_upright
 
 
 def _check_manifests(manifests: Iterable[M]) -> list[M]:

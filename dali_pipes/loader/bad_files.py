@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 
 from dali_pipes.backends.backend import Backend
 from dali_pipes.data.image_files.decoders import decode_size
-from dali_pipes.data.image_files.headers import ScanOptions, describe_os_error, examine
+from dali_pipes.data.image_files.headers import (
+    PIXEL_LIMIT,
+    ScanOptions,
+    describe_os_error,
+    examine,
+)
 from dali_pipes.data.image_files.wide import wide_refusal
-from dali_pipes.data.limits import PIXEL_LIMIT
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import PROCESS_ERRNOS, Reader
 from dali_pipes.loader.targets import read_mask

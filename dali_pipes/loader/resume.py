@@ -146,13 +146,13 @@ def _facts_of_targets(manifest: Manifest) -> dict[str, Any]:
     of.
     """
     facts: dict[str, Any] = {}
-    if manifest.keypoints:
-        facts["keypoints"] = list(manifest.keypoints.flipped)
+    if manifest.facts.keypoints:
+        facts["keypoints"] = list(manifest.facts.keypoints.flipped)
     has_mask = manifest.has_target("mask")
-    if manifest.masks_upright and has_mask:
+    if manifest.facts.masks_upright and has_mask:
         facts["masks_upright"] = True
-    if has_mask and manifest.mask_values.replacements:
-        facts["mask_values"] = sorted(map(list, manifest.mask_values.replacements.items()))
+    if has_mask and manifest.facts.mask_values.replacements:
+        facts["mask_values"] = sorted(map(list, manifest.facts.mask_values.replacements.items()))
     return facts
 
 

@@ -114,7 +114,11 @@ class TargetReader:
             return None, []
 
         view, transform = planned.views[0], views_of(self._transform)[0]
-        options = self._manifest.keypoints, transform.min_box_size, transform.crops_around_boxes
+        options = (
+            self._manifest.facts.keypoints,
+            transform.min_box_size,
+            transform.crops_around_boxes,
+        )
         moved, kept = move_objects(objects, view.geometry, view.augmentation, view.shape, *options)
         return moved, np.split(kept, objects.counts.cumsum()[:-1])
 
@@ -129,7 +133,7 @@ class TargetReader:
             else np.ones(len(planned), np.int8)
         )
         stored = to_stored(view.geometry, view.augmentation, view.shape, orientations)
-        if not self._manifest.boxes_upright:
+        if not self._manifest.facts.boxes_upright:
             return stored
 
         # the annotated pictures are upright: from the stored image on, turn by EXIF
@@ -151,7 +155,7 @@ class TargetReader:
             return np.full(planned.shape, ignore_index, np.int32)
 
         # all that follows moves a mask of the stored image
-        if self._manifest.masks_upright:
+        if self._manifest.facts.masks_upright:
             values = turn_array(values, reverse(self._orientation(planned, at)))
         return self._move_mask(values, planned, at, ignore_index)
 
@@ -253,7 +257,7 @@ class TargetReader:
             # what takes boxes back to the annotated pictures, and their sizes: boxes.py
             targets["to_image"] = _to_device(self._to_image(pending.planned), device)
             sizes = self._manifest.take_sizes(
-                pending.planned.ids, upright=self._manifest.boxes_upright
+                pending.planned.ids, upright=self._manifest.facts.boxes_upright
             )
             targets["image_sizes"] = _to_device(sizes, device)
 
@@ -293,10 +297,10 @@ def read_mask(
     if why := mask_problem(encoded, *manifest.mask_size(sample_id), "header"):
         raise ValueError(f"{file}: {why}")
     try:
-        values = manifest.mask_values.decode(encoded)
+        values = manifest.facts.mask_values.decode(encoded)
     except Exception as error:  # Pillow's plugins raise almost anything on broken files
         raise ValueError(f"{file}: broken ({type(error).__name__}: {error})") from None
-    if why := manifest.mask_values.problem_of(values, len(manifest.classes), [ignore_index]):
+    if why := manifest.facts.mask_values.problem_of(values, len(manifest.classes), [ignore_index]):
         raise ValueError(f"{file}: {why}")
     return values
 

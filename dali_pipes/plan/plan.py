@@ -401,7 +401,7 @@ class Plan:
             return objects
         sizes = self.manifest.take_sizes(ids, upright=True)
         return turn_upright(
-            objects, self.manifest.take_orientations(ids), sizes, self.manifest.keypoints
+            objects, self.manifest.take_orientations(ids), sizes, self.manifest.facts.keypoints
         )
 
     def _order(self, epoch: int) -> Order:

@@ -70,9 +70,14 @@ def test_saved_and_loaded_targets_are_the_same(manifest, tmp_path, name):
     manifest.save(tmp_path / name)
     loaded = Manifest.load(tmp_path / name)
     loaded.verify()
-    assert loaded.table.equals(manifest.table) and loaded.keypoints == manifest.keypoints == (
-        ["left", "right"],
-        [1, 0],
+    assert loaded.table.equals(manifest.table)
+    assert (
+        loaded.facts.keypoints
+        == manifest.facts.keypoints
+        == (
+            ["left", "right"],
+            [1, 0],
+        )
     )
     assert (
         described(loaded) == described(manifest)
@@ -91,7 +96,7 @@ def test_parts_keep_their_targets(manifest):
     ):
         assert (
             described(part) == {name: whole[name] for name in described(part)}
-            and part.keypoints == manifest.keypoints
+            and part.facts.keypoints == manifest.facts.keypoints
         )
     assert not manifest.subset(np.arange(3)).dropped
 
@@ -99,10 +104,13 @@ def test_parts_keep_their_targets(manifest):
 def test_joined_manifests_keep_their_targets(manifest, tmp_path):
     other = made(tmp_path / "two/deep", ["emu", "fox", "cat"])
     joined = Manifest.concat([manifest, other])
-    assert joined.classes == ["cat", "dog", "emu", "fox"] and joined.keypoints == manifest.keypoints
+    assert (
+        joined.classes == ["cat", "dog", "emu", "fox"]
+        and joined.facts.keypoints == manifest.facts.keypoints
+    )
     assert described(joined) == described(manifest) | described(other) and len(joined.dropped) == 2
     mixed = Manifest.mix({"one": (manifest, 0.5), "two": (other, 0.5)})
-    assert described(mixed) == described(joined) and mixed.keypoints and mixed.mixture
+    assert described(mixed) == described(joined) and mixed.facts.keypoints and mixed.facts.mixture
     part = Manifest.concat([manifest.subset(np.array([2])), other])
     assert described(part).items() <= described(joined).items()
 
@@ -163,7 +171,7 @@ def test_a_damaged_manifest_is_refused(manifest, tmp_path, name, values, file):
         manifest.classes,
         forged,
         manifest.table[:0],
-        {"keypoints": manifest.keypoints, "rules": RULES},
+        {"keypoints": manifest.facts.keypoints, "rules": RULES},
     )
     with pytest.raises(ManifestError, match=r"the manifest has objects .*scan again"):
         Manifest.load(tmp_path / file).take_objects(np.arange(4))
@@ -195,7 +203,7 @@ def test_strange_keypoints_are_refused(manifest, tmp_path, keypoints):
         {"rules": RULES} | known,
     )
     with pytest.raises(ManifestError, match="keypoints"):
-        Manifest.load(tmp_path / "m.arrow").keypoints  # noqa: B018
+        Manifest.load(tmp_path / "m.arrow").facts.keypoints  # noqa: B018
 
 
 def test_strange_target_columns_are_no_manifest(manifest, tmp_path):

@@ -161,7 +161,7 @@ def test_bad_images_are_replaced_by_others_of_their_group_with_other_crops(scann
         FAULTS["zero bytes"](scanned.path(victim))
     with build(scanned, name, on_bad_sample="substitute", max_bad_fraction=1) as loader:
         manifest = loader.plan.manifest
-        group = manifest.columns["source"] if manifest.mixture else manifest.labels
+        group = manifest.columns["source"] if manifest.facts.mixture else manifest.labels
         for epoch in range(3):
             for step, batch in enumerate(loader):
                 ids, planned = batch.ids.numpy(), loader.plan.batch(epoch, step).ids

@@ -12,7 +12,15 @@ from typing import Any, BinaryIO
 
 from PIL import Image, TiffImagePlugin
 
-from dali_pipes.data.image_files.wide import more_bits_problem
+from dali_pipes.data.image_files.stored import EXIF_ORIENTATION
+from dali_pipes.data.image_files.wide import (
+    FILL_ORDER,
+    MEANING,
+    PLANAR,
+    SAMPLE_FORMAT,
+    more_bits_problem,
+    numbers_of,
+)
 
 # Pillow's names for the layout of pixels in a file (raw modes), by the decoder that it uses.
 _BMP = {"raw": {"BGR", "BGRX", "BGRA", "RGBA", "P", "P;4", "P;1", "L", "1"}, "bmp_rle": {"P"}}
@@ -31,8 +39,7 @@ _TIFF_COMPRESSIONS = (
     "zstd",
 )
 _TIFF_TURNED = (1, 2, 3)  # meanings of pixels: gray, RGB, palette
-_MEANING, _FILL_ORDER, _ORIENTATION = 262, 266, 274  # tags of a TIFF
-_PLANAR, _COLOR_MAP, _SAMPLE_FORMAT = 284, 320, 339
+_COLOR_MAP = 320  # a tag of a TIFF
 _HAS_EXIF = 8  # flag of a WebP
 AS_PNG = "save it as PNG, with 8 bits a channel"
 AS_RGB = "save it as RGB, or as PNG"
@@ -134,12 +141,11 @@ def _check_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
         return f"TIFF compressed by {compression}; save it with LZW, or as PNG"
     if raw_mode == "RGBa":
         return "TIFF with colors multiplied by alpha; save it as PNG"
-    if tags.get(_PLANAR, 1) != 1:
+    if tags.get(PLANAR, 1) != 1:
         return f"TIFF with its channels one after the other (planar); {AS_PNG}"
 
     # 1: unsigned integers; others are signed, or floats
-    formats = tags.get(_SAMPLE_FORMAT, (1,))
-    if any(value != 1 for value in (formats if isinstance(formats, tuple) else (formats,))):
+    if set(numbers_of(tags.get(SAMPLE_FORMAT, (1,)))) - {1}:
         return f"TIFF with signed numbers; {AS_PNG}"
 
     # 257 = 65535 / 255: such an entry is an 8-bit color exactly, others need rounding
@@ -154,7 +160,7 @@ def _check_tiff(image: Image.Image, decoder: str, raw_mode: str) -> str | None:
     )
     return unknown or (
         _check_turned_tiff(image, f"{raw_mode}, {compression}")
-        if tags.get(_ORIENTATION, 1) != 1
+        if tags.get(EXIF_ORIENTATION, 1) != 1
         else None
     )
 
@@ -167,7 +173,7 @@ def _check_turned_tiff(image: TiffImagePlugin.TiffImageFile, kind: str) -> str |
     process.
     """
     tags = image.tag_v2
-    if tags.get(_MEANING) not in _TIFF_TURNED or tags.get(_FILL_ORDER, 1) != 1:
+    if tags.get(MEANING) not in _TIFF_TURNED or tags.get(FILL_ORDER, 1) != 1:
         return f"turned TIFF of a kind that DALI turns by itself ({kind}); {AS_RGB}"
 
     # Damage shows only when the image is decoded.

@@ -29,7 +29,6 @@ from dali_pipes.data.image_files.wide import (
     wide_problem,
     wide_refusal,
 )
-from dali_pipes.data.limits import MAX_PIXELS, check_max_pixels
 from dali_pipes.data.objects import Targets
 from dali_pipes.errors import ConfigError, ManifestError
 from dali_pipes.options import check_options, option
@@ -49,6 +48,10 @@ IMAGE_EXTENSIONS = (
     ".jfif",
     ".jpe",
 )
+# how many pixels an image may have by default: Pillow's own limit against decompression bombs,
+# whatever Pillow is set to
+MAX_PIXELS = 89_478_485
+PIXEL_LIMIT = 2**31 - 1  # what the option may be
 VERIFY = ("header", "full")
 BITS = (8, 16)
 # sampling factors of luma, horizontal and vertical, where those of chroma are 1 × 1
@@ -91,6 +94,11 @@ class Header(NamedTuple):
     problem: str | None = None
     jpeg: str = ""
     content: builtins.bytes = b""  # `bytes` is a number here
+
+
+def check_max_pixels(option: str, value: int | None) -> None:
+    if value is not None:
+        check_int(option, value, 1, PIXEL_LIMIT)
 
 
 def check_bits(option: str, value: object) -> None:

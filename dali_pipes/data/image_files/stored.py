@@ -5,9 +5,15 @@ What counts is the tag 0x0112 in the first directory of EXIF: in the first EXIF 
 in a PNG's eXIf chunk before its pixels, in a WebP's EXIF chunk; in a TIFF the tag of the image
 itself. Everything else that may state an orientation (XMP, a second EXIF segment, EXIF after the
 pixels, ImageMagick's text chunks) is not read: decoders differ on it, so none of them is asked.
+
+Images that are cut off are refused when they are decoded, whatever the program has told Pillow.
 """
 
 import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 from typing import Any, BinaryIO
 
@@ -22,8 +28,6 @@ from PIL import (
     UnidentifiedImageError,
     WebPImagePlugin,
 )
-
-from dali_pipes.data.image_files.truncation import is_lenient, load_whole, only_whole_images
 
 EXIF_ORIENTATION = 0x0112
 _EXIF = b"Exif\0\0"  # before EXIF data in a JPEG
@@ -111,9 +115,9 @@ def open_stored(file: BinaryIO) -> ImageFile.ImageFile:
         UnidentifiedImageError: not every loader decodes the format. A broken header raises an error
             of almost any type.
     """
-    if is_lenient():
-        with only_whole_images():
-            return load_whole(_open(file))
+    if _is_lenient():
+        with _only_whole_images():
+            return _load_whole(_open(file))
     return _open(file)
 
 
@@ -189,3 +193,52 @@ def _number(order: str, kind: int, values: int, data: bytes, place: int) -> Any:
         if kind in _INTEGERS and values == 1
         else None
     )
+
+
+# A program may have set `ImageFile.LOAD_TRUNCATED_IMAGES` for its own images. With that flag
+# Pillow fills what is missing with gray. No other decoder does so, and a batch would depend on the
+# loader.
+_lock = threading.Lock()
+_depth, _program_value = 0, False  # blocks in all threads, and the value that the program had set
+
+
+def _is_lenient() -> bool:
+    """Whether the program has set the flag."""
+    return bool(ImageFile.LOAD_TRUNCATED_IMAGES) or _depth > 0
+
+
+@contextmanager
+def _only_whole_images() -> Iterator[None]:
+    """A block in which Pillow refuses truncated images.
+
+    The flag belongs to the process: it is put back when no thread is inside.
+    """
+    global _depth, _program_value
+
+    with _lock:
+        # only the first one inside sees the program's own value
+        if not _depth:
+            _program_value, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
+        _depth += 1
+
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if not _depth:
+                ImageFile.LOAD_TRUNCATED_IMAGES = _program_value
+
+
+def _load_whole(image: ImageFile.ImageFile) -> ImageFile.ImageFile:
+    """Returns the same image, which refuses to be decoded if it is truncated."""
+    # Pillow decodes when the pixels are first asked for, after the block of `open_stored` has ended
+    image.load = partial(_load, image)  # type: ignore[method-assign]
+    return image
+
+
+def _load(image: ImageFile.ImageFile) -> Any:
+    with _only_whole_images():
+        pixels = type(image).load(image)
+    image.__dict__.pop("load", None)  # it refers to the image, which would keep itself alive
+    return pixels

@@ -17,7 +17,7 @@ WIDE_FORMATS = {"PNG": "PNG16", "TIFF": "TIFF16"}
 _GRAY = ("I;16", "I;16B", "I;16L")  # Pillow's modes of gray with 16 bits
 _COMPRESSIONS = ("raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd")
 # tags of a TIFF
-_BITS_PER_SAMPLE, _MEANING, _FILL_ORDER, _PLANAR, _SAMPLE_FORMAT = 258, 262, 266, 284, 339
+BITS_PER_SAMPLE, MEANING, FILL_ORDER, PLANAR, SAMPLE_FORMAT = 258, 262, 266, 284, 339
 _MEANINGS = (1, 2)  # of a TIFF's values: gray whose 0 is black, and RGB
 _AS_PNG = "save it as gray or RGB, such as PNG"
 
@@ -25,7 +25,7 @@ _AS_PNG = "save it as gray or RGB, such as PNG"
 def is_wide(image: Any) -> bool:
     """Whether an image of `open_stored`, not yet loaded, has 16 bits in each channel."""
     if image.format == "TIFF":
-        return set(_numbers(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))) == {16}
+        return set(numbers_of(image.tag_v2.get(BITS_PER_SAMPLE, (1,)))) == {16}
     return image.format in WIDE_FORMATS and _raw_mode(image)[-4:-1] == ";16"
 
 
@@ -49,11 +49,11 @@ def _tiff_problem(image: Any) -> str | None:
     tags, compression = image.tag_v2, str(image.info.get("compression"))
     if compression not in _COMPRESSIONS:
         return f"TIFF of 16 bits compressed by {compression}; save it with LZW, or as PNG"
-    if tags.get(_PLANAR, 1) != 1:
+    if tags.get(PLANAR, 1) != 1:
         return "TIFF with its channels one after the other (planar); save it as PNG"
-    if set(_numbers(tags.get(_SAMPLE_FORMAT, (1,)))) != {1}:
+    if set(numbers_of(tags.get(SAMPLE_FORMAT, (1,)))) != {1}:
         return "TIFF with signed numbers; save it as PNG"
-    if tags.get(_MEANING) not in _MEANINGS or tags.get(_FILL_ORDER, 1) != 1:
+    if tags.get(MEANING) not in _MEANINGS or tags.get(FILL_ORDER, 1) != 1:
         return f"TIFF of 16 bits whose 0 is not black, or in another order of bits; {_AS_PNG}"
     return None
 
@@ -96,7 +96,7 @@ def wide_refusal(encoded: BinaryIO, height: int, width: int) -> str | None:
     return None
 
 
-def _numbers(value: Any) -> tuple[int, ...]:
+def numbers_of(value: Any) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 

@@ -1,97 +1,25 @@
-"""Some of the samples: `subset` takes samples in any order; `choose` takes samples that stand for
-the whole, as filters and splits do; `choose_parts`, `choose_of_strata` and `group_numbers` say
-which samples are in which part, and `find_lacking` which part has no image of a class.
-`without_columns` takes columns away.
+"""Some of the samples: `choose` takes samples that stand for the whole, as filters and splits do;
+`choose_parts`, `choose_of_strata` and `group_numbers` say which samples are in which part, and
+`find_lacking` which part has no image of a class.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dali_pipes.checks import check_names, check_number, describe_value
-from dali_pipes.data.composed import composed, composed_column
+from dali_pipes.checks import check_number, describe_value
+from dali_pipes.data.composed import composed_column
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import TARGET
-from dali_pipes.data.own_columns import COLUMN
-from dali_pipes.data.table.schema import further_columns
 from dali_pipes.errors import ConfigError
-from dali_pipes.options import propose_name
 from dali_pipes.system.hashing import GOLDEN, splitmix64
 
 T = TypeVar("T", bound=ImageTable)
-
-
-def drop_columns(images: T, names: Sequence[str]) -> T:
-    """The same samples without some columns of their table, or the targets "text" and "mask".
-
-    Raises:
-        ConfigError: there is no such column.
-    """
-    wanted = check_names("names", names, "names of columns")
-    every = [
-        name.partition(":")[2]
-        for name in further_columns(images.rows.whole)
-        if name not in (TARGET + "mask_offset", TARGET + "mask_bytes")
-    ]
-    if images.has_target("mask_bytes"):
-        every.append("mask")
-    # accents may be written in two ways
-    known = {composed(name): name for name in every}
-    names = [known.get(name, name) for name in wanted]
-    if unknown := [name for name in wanted if name not in known]:
-        raise ConfigError(
-            f"there is no column {unknown[0]!r} to leave out among "
-            f"{', '.join(known) or 'none'}{propose_name(unknown[0], known)}"
-        )
-    targets = [
-        TARGET + name
-        for name in ("text", "mask", "mask_offset", "mask_bytes")
-        # a mask that is in a shard has its place in two more columns
-        if name.split("_")[0] in names
-    ]
-    left_out = {*targets, *(COLUMN + name for name in names)}
-    changed = images.map_tables(
-        lambda table: table.drop_columns([name for name in table.column_names if name in left_out])
-    )
-
-    # an index with these rows would not be what its options say
-    changed = changed.with_facts(reading={})
-    return changed.with_facts(mask_values=MaskValues({}, False)) if "mask" in names else changed
-
-
-def subset(images: T, ids: Any) -> T:
-    """These samples only, numbered anew in the given order.
-
-    Raises:
-        ConfigError: there is no such id, or these are not ids.
-    """
-    # lists, ranges and tensors are taken too
-    ids = np.asarray(ids)
-    if ids.ndim != 1:
-        raise ConfigError(
-            f"subset takes a list of sample ids, not {ids.ndim} dimensions; of one image "
-            "manifest.subset([ID])"
-        )
-
-    if ids.dtype.kind not in "iu" and ids.size:
-        raise ConfigError(
-            f"subset takes sample ids, not {ids.dtype}; of a mask np.flatnonzero makes ids"
-        )
-
-    ids = ids.astype(np.int64)
-    if ids.size and not (ids.min() >= 0 and ids.max() < len(images)):
-        raise ConfigError(
-            f"subset: ids run from 0 to {len(images) - 1}, and one is "
-            f"{ids.min() if ids.min() < 0 else ids.max()}"
-        )
-    return images.select(ids)
 
 
 def choose(images: T, ids: NDArray[np.int64]) -> T:

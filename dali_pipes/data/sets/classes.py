@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.checks import check_names
 from dali_pipes.data.composed import composed
 from dali_pipes.data.doubts import is_of_names
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.labels.reader import number_names
-from dali_pipes.data.table.changes import renumber_classes
+from dali_pipes.data.labels.reader import distinct_labels, number_names
+from dali_pipes.data.objects import BOX_LABELS
+from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 from dali_pipes.options import propose_name
 
@@ -88,6 +91,41 @@ def renumber(images: T, numbers: NDArray[np.int64], classes: list[str]) -> T:
         changed = images.map_tables(partial(renumber_classes, numbers=numbers), classes)
     changed = changed.with_facts(**facts)
     return _without_doubts_of_names(changed)
+
+
+def renumber_classes(table: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
+    """Replaces class numbers in labels and objects: n becomes numbers[n].
+
+    The -1 of an unusable image stays, and so do numbers to predict.
+    """
+    if BOX_LABELS in table.column_names:
+        objects = table[BOX_LABELS].combine_chunks()
+        new = pa.array(numbers).take(objects.flatten())
+        # the offsets of a slice are those of the whole array, unlike its flatten()
+        offsets = pc.subtract(objects.offsets, objects.offsets[0])
+        table = replace_column(table, BOX_LABELS, pa.LargeListArray.from_arrays(offsets, new))
+
+    labels = table["label"].combine_chunks()
+    if pa.types.is_list(labels.type):  # several classes for each image
+        new = pa.array(numbers.astype(np.int32)).take(labels.flatten())
+        rows = pa.ListArray.from_arrays(pc.subtract(labels.offsets, labels.offsets[0]), new)
+        # an image may have had two classes that became one
+        if len(set(numbers.tolist())) < len(numbers):
+            rows = distinct_labels(
+                rows.value_lengths().to_numpy(), new.to_numpy().astype(np.int64), len(numbers)
+            )
+        return replace_column(table, "label", rows)
+
+    if not pa.types.is_integer(labels.type):
+        return table
+
+    old = labels.to_numpy()
+    # -1, and what is no class, index the -1 at the end
+    return replace_column(
+        table,
+        "label",
+        pa.array(np.append(numbers, -1).astype(np.int32)[np.where(old < len(numbers), old, -1)]),
+    )
 
 
 def _without_doubts_of_names(images: T) -> T:

@@ -1,5 +1,6 @@
 """Several sets as one: `concat` joins their roots, classes and tables, and what is known of them,
-which is refused where it means different things. `read_shares` reads the shares of a mixture.
+which is refused where it means different things. `read_shares` reads the shares of a mixture, and
+`add_source` numbers its sources.
 """
 
 import math
@@ -29,14 +30,22 @@ from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.reader import number_names
 from dali_pipes.data.mask_values import MaskValues
-from dali_pipes.data.objects import Keypoints
+from dali_pipes.data.objects import MASK, TARGET, Keypoints
 from dali_pipes.data.omissions import Omission, merge
-from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
+from dali_pipes.data.own_columns import COLUMN, IMAGE_ID, to_float32
+from dali_pipes.data.sets.classes import renumber_classes
 from dali_pipes.data.sets.same_images import number_contents
-from dali_pipes.data.table.changes import concat_tables, rebase_paths, renumber_classes
 from dali_pipes.data.table.samples import Samples
-from dali_pipes.data.table.schema import replace_column
+from dali_pipes.data.table.schema import further_columns, replace_column
 from dali_pipes.errors import ConfigError, ManifestError
+
+# targets that only some of the joined tables may have, and what the others get
+_OPTIONAL_TARGETS = {
+    TARGET + name: value
+    for name, value in {"dropped": "", "mask_offset": 0, "mask_bytes": 0}.items()
+}
+# the column of a mixture with the number, from 0, of the source that each image is from
+SOURCE = "source"
 
 
 def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
@@ -56,9 +65,9 @@ def concat(sets: Sequence[ImageTable], apart: bool) -> ImageTable:
     facts = _join_facts(sets, classes, numbers)
 
     def join(tables: list[pa.Table]) -> pa.Table:
-        return concat_tables(
+        return _concat_tables(
             [
-                renumber_classes(rebase_paths(table, images.root, root), new)
+                renumber_classes(_rebase_paths(table, images.root, root), new)
                 for images, table, new in zip(sets, tables, numbers, strict=True)
             ]
         )
@@ -319,3 +328,98 @@ def _join_keypoints(keypoints: Sequence[Keypoints | None]) -> Keypoints | None:
             "manifests with different keypoints cannot be joined; scan them with the same names"
         )
     return keypoints[0]
+
+
+def _rebase_paths(table: pa.Table, root: Path | str, to: Path | str) -> pa.Table:
+    """Makes the paths of a table relative to `to`, which is `root` or above it."""
+    if root == to:
+        return table
+
+    prefix = os.path.join(os.path.relpath(root, to), "")
+    for name in {"path", MASK}.intersection(table.column_names):
+        old, kind = table[name], table[name].type
+        start, nothing = (pa.scalar(text).cast(kind) for text in (os.fsencode(prefix), b""))
+        new = pc.binary_join_element_wise(start, old, nothing)
+        # an empty path of a mask says that there is none, and stays empty
+        table = replace_column(table, name, pc.if_else(pc.equal(old, nothing), old, new))
+    return table
+
+
+def _concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
+    """Joins tables into one.
+
+    A table that lacks a column gets NaN for numbers, as for an empty cell, and the empty text for
+    texts.
+
+    Raises:
+        ManifestError: their labels or columns are of different types.
+    """
+    kinds = sorted({str(table["label"].type) for table in tables})
+    if len(kinds) > 1:
+        raise ManifestError(
+            f"manifests with labels of different types cannot be joined: {' and '.join(kinds)}"
+        )
+
+    names = dict.fromkeys(name for table in tables for name in further_columns(table))
+    for name in names:
+        tables = _add_column(tables, name)
+
+    order = tables[0].column_names
+    return pa.concat_tables([table.select(order) for table in tables])
+
+
+def _add_column(tables: Sequence[pa.Table], name: str) -> list[pa.Table]:
+    (kind, *others) = {table[name].type for table in tables if name in table.column_names}
+    lacking = any(name not in table.column_names for table in tables)
+
+    if lacking and name.startswith(TARGET) and name not in _OPTIONAL_TARGETS:
+        label = name.removeprefix(TARGET).removeprefix("image:")
+        raise ManifestError(
+            f"only some of the manifests have {label}; join those that have the same targets"
+        )
+
+    if others or (lacking and pa.types.is_nested(kind)):
+        label = name.removeprefix(COLUMN)
+        raise ManifestError(
+            f"the column {label} is not in all manifests, or of different types there; rename "
+            "it or leave it out"
+        )
+
+    if not lacking:
+        return list(tables)
+
+    empty = _OPTIONAL_TARGETS.get(name, "")
+    if name not in _OPTIONAL_TARGETS and not pa.types.is_large_string(kind):
+        # integers become fractions as well, since only these have NaN
+        kind, empty = pa.float32(), float("nan")
+
+    def convert(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        try:
+            return to_float32(column) if pa.types.is_float32(kind) else column.cast(kind)
+        except pa.ArrowInvalid as error:
+            raise ManifestError(
+                f"the column {name.removeprefix(COLUMN)} is not in all manifests ({error}); leave "
+                "it out (Manifest.without_columns), or give it to all"
+            ) from None
+
+    return [
+        replace_column(table, name, convert(table[name]))
+        if name in table.column_names
+        else table.append_column(name, pa.repeat(pa.scalar(empty, kind), len(table)))
+        for table in tables
+    ]
+
+
+def add_source(table: pa.Table, number: int) -> pa.Table:
+    """Adds the column by which the samples of a mixture are drawn.
+
+    Raises:
+        ManifestError: there is such a column already.
+    """
+    if COLUMN + SOURCE in table.column_names:
+        raise ManifestError(
+            f"a manifest to mix has a column {SOURCE!r} already; mix its parts, or rename it"
+        )
+    return table.append_column(
+        COLUMN + SOURCE, pa.repeat(pa.scalar(number, pa.int64()), len(table))
+    )

@@ -9,7 +9,7 @@
       an open data set of `datasets`        hugging_face_sets.py
       a JSON file of COCO's form            coco/
       a folder of images and one of masks   masks.py
-      a saved manifest                      saved_manifests.py
+      a saved manifest                      ../table/saved.py
       a folder in a store with an index     index.py
       a data set of another program         layouts.py names it
 

@@ -22,11 +22,11 @@ from dali_pipes.data.shards.listing import list_objects, version_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import download, write_object
 from dali_pipes.data.shards.store_requests import RefusedError
-from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.beside import INDEX
 from dali_pipes.data.sources.hugging_face import all_embedded_files
 from dali_pipes.data.sources.names import is_housekeeping, refuse_several_splits
 from dali_pipes.data.sources.shards import is_shard, list_all_shards
+from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import open_replacing
 
@@ -126,8 +126,8 @@ def _load_index(place: str) -> ImageTable:
             download(place, version, out.write)
 
     try:
-        images = saved_manifests.load(file)
-        saved_manifests.verify(images)
+        images = saved.load(file)
+        saved.verify(images)
         return images
     except ManifestError:
         file.unlink(missing_ok=True)
@@ -169,12 +169,12 @@ def write_index(images: ImageTable) -> str:
         if not images.whole_files:
             images = images.with_versions(dict.fromkeys(images.shards.names, (0, 0)))
         # it is uploaded with the shards, where times and folders of this machine mean nothing
-        saved_manifests.save(images.moved_to("."), place)
+        saved.save(images.moved_to("."), place)
         return place
 
     with TemporaryDirectory() as folder:
         file = Path(folder, INDEX)
-        saved_manifests.save(images, file)
+        saved.save(images, file)
         try:
             write_object(place, file.read_bytes())
         except OSError as error:

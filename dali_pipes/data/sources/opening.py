@@ -8,7 +8,6 @@ from typing import Any
 
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.shards.addresses import is_remote
-from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.coco.reader import read_coco
 from dali_pipes.data.sources.index import read_index
 from dali_pipes.data.sources.kinds import kind_of
@@ -20,6 +19,7 @@ from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.scans import read_images
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.tables import read_table
+from dali_pipes.data.table import saved
 
 
 def open_source(source: str | Path, options: SourceOptions) -> ImageTable:
@@ -57,7 +57,7 @@ def _read_index(source: str | Path, options: SourceOptions) -> ImageTable | None
 
 def _read_manifest(source: str | Path, options: SourceOptions) -> ImageTable:
     options.refuse_untaken(source, "manifest")
-    return finish(saved_manifests.load(source), options)
+    return finish(saved.load(source), options)
 
 
 # by the kinds of `options.KINDS`

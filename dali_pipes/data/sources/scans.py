@@ -18,7 +18,6 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import absolute, is_remote
 from dali_pipes.data.shards.listing import FileVersion
-from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.beside import count_beside
 from dali_pipes.data.sources.folders import scan_folder
 from dali_pipes.data.sources.kinds import kind_of_pattern
@@ -159,7 +158,7 @@ def _load_cached(cache: Path, root: Path | str, with_labels: bool) -> ImageTable
     except PermissionError:
         return None  # `_save_cached` warns that it cannot be written
     try:
-        images = saved_manifests.load(cache)
+        images = saved.load(cache)
         images.rows.table()  # reading the table checks all of it
     except ManifestError:
         return None
@@ -177,8 +176,8 @@ def _save_cached(images: ImageTable, cache: Path) -> ImageTable:
     warned of.
     """
     try:
-        saved_manifests.save(images, cache)
-        return saved_manifests.load(cache) if cache.suffix == saved.MAPPED else images
+        saved.save(images, cache)
+        return saved.load(cache) if cache.suffix == saved.MAPPED else images
     except OSError as error:
         log.warning(
             "the scan cannot be cached in %s (%s); continuing without a cache",

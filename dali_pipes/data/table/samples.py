@@ -9,8 +9,9 @@ process, so each `_Chunk` of a column checks those of the rows that are taken.
 files of a manifest: the window shuffle reads a few files at once by these numbers.
 """
 
+import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -22,7 +23,6 @@ from numpy.typing import NDArray
 from dali_pipes.data.arrow_types import is_list
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.own_columns import COLUMN, is_numeric
-from dali_pipes.data.table.saved import MappedFile
 from dali_pipes.data.table.schema import own_columns
 from dali_pipes.errors import ManifestError
 
@@ -37,6 +37,42 @@ def validate(table: pa.Table) -> None:
         table.validate(full=True)
     except pa.ArrowException as error:
         raise ManifestError(f"the manifest is damaged ({error}); scan the images again") from None
+
+
+class MappedFile:
+    """A file that all processes of a machine map and share.
+
+    If the file is replaced, as `write` does, those who have mapped it keep the old one. `check`
+    notices a file that was written into; reading what has been cut off a file would end the process
+    (SIGBUS).
+
+    Raises:
+        OSError, ValueError: it cannot be mapped.
+    """
+
+    def __init__(self, file: Path):
+        self._file = file
+        with file.open("rb") as opened:
+            self.content = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+            # of the mapped file itself, also after another one has taken its name
+            self._number = os.dup(opened.fileno())
+        self._stamp = self._read_stamp()
+
+    def check(self) -> None:
+        if self._read_stamp() != self._stamp:
+            raise ManifestError(
+                f"{self._file}: was changed while it was in use; write a new file and rename "
+                "it, and start again"
+            )
+
+    def _read_stamp(self) -> tuple[int, int]:
+        stat = os.fstat(self._number)
+        return stat.st_size, stat.st_mtime_ns
+
+    # os.close as a default: at the program's end the module `os` may be gone
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if hasattr(self, "_number"):
+            close(self._number)
 
 
 class Samples:

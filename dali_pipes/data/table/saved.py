@@ -1,22 +1,24 @@
 """A manifest as a file: Arrow's file format, which processes map and share, or Parquet, which is
 smaller.
 
-`read` opens either, `write` saves one. Root, class names and what is known of the samples as a
-whole are in the metadata of the schema.
+`load` opens either, `save` writes one, and `verify` checks all of one that is mapped. Root, class
+names and what is known of the samples as a whole are in the metadata of the schema.
 """
 
 import json
-import mmap
 import os
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dali_pipes.data.omissions import Omission, read_omissions
-from dali_pipes.data.table.schema import cast_columns
+from dali_pipes.data.facts import ManifestFacts
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.shards.addresses import absolute
+from dali_pipes.data.table.samples import MappedFile, Samples, validate
+from dali_pipes.data.table.schema import RULES, cast_columns, split_usable
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import replacing
 
@@ -24,61 +26,12 @@ MAPPED = ".arrow"
 _KEY = b"dali_pipes"
 
 
-class MappedFile:
-    """A file that all processes of a machine map and share.
-
-    If the file is replaced, as `write` does, those who have mapped it keep the old one. `check`
-    notices a file that was written into; reading what has been cut off a file would end the process
-    (SIGBUS).
+def load(file: str | Path) -> ImageTable:
+    """Opens a file: an Arrow file is mapped, a Parquet file is read and checked.
 
     Raises:
-        OSError, ValueError: it cannot be mapped.
+        ManifestError: as `Manifest.load`.
     """
-
-    def __init__(self, file: Path):
-        self._file = file
-        with file.open("rb") as opened:
-            self.content = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
-            # of the mapped file itself, also after another one has taken its name
-            self._number = os.dup(opened.fileno())
-        self._stamp = self._read_stamp()
-
-    def check(self) -> None:
-        if self._read_stamp() != self._stamp:
-            raise ManifestError(
-                f"{self._file}: was changed while it was in use; write a new file and rename "
-                "it, and start again"
-            )
-
-    def _read_stamp(self) -> tuple[int, int]:
-        stat = os.fstat(self._number)
-        return stat.st_size, stat.st_mtime_ns
-
-    # os.close as a default: at the program's end the module `os` may be gone
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if hasattr(self, "_number"):
-            close(self._number)
-
-
-class SavedManifest(NamedTuple):
-    """What a file holds, not yet checked.
-
-    Attributes:
-        table: usable images, then the others; in a mapped file each of the two is one chunk.
-        known: "fingerprint" and "description" of the samples, the "folders" that were scanned, the
-            "omissions" of other scans, the "mixture" that the samples are, and the "rules" of the
-            scan, as far as the file has them.
-        file: None if the file is not mapped.
-    """
-
-    root: str
-    classes: Any
-    table: pa.Table
-    known: dict[str, Any]
-    file: MappedFile | None = None
-
-
-def read(file: str | Path) -> SavedManifest:
     try:
         mapped = MappedFile(Path(file)) if _is_arrow(Path(file)) else None
         table = _mapped_table(mapped) if mapped else pq.read_table(file)
@@ -86,15 +39,15 @@ def read(file: str | Path) -> SavedManifest:
         # a mapped table has its types already (`_mapped_table`), and a cast would copy it
         table = cast_columns(table) if not mapped else table.replace_schema_metadata()
 
-        known = dict(head.get("known", {}))
-        known["folders"] = {
-            # JSON has made lists of the records
-            name: _folder(*record)
-            for name, record in known.get("folders", {}).items()
-        }
-        known["omissions"] = read_omissions(known.get("omissions", []))
-
-        return SavedManifest(os.fspath(head["root"]), head["classes"], table, known, mapped)
+        root, classes, known = os.fspath(head["root"]), head["classes"], head.get("known", {})
+        if known.get("rules") != RULES:
+            raise ManifestError(
+                f"{file}: another version of dali_pipes wrote it, with other rules of what is an "
+                "image and what is known of it; scan the images again"
+            )
+        facts = ManifestFacts.read(known)
+    except ManifestError:
+        raise  # it is a ValueError, and says what is wrong
     except FileNotFoundError:
         raise ManifestError(
             f"{file}: no such manifest; make one with Manifest.scan(root).save(file)"
@@ -105,11 +58,49 @@ def read(file: str | Path) -> SavedManifest:
             f"{file}: not a manifest of dali_pipes ({reason}); scan the images again"
         ) from None
 
+    # A Parquet file is not mapped. Its rows are all read here, so they are checked, and the
+    # fingerprint is theirs and not one that the file states.
+    if not mapped:
+        return ImageTable.from_rows(root, classes, table, facts.of_same_samples())
 
-def _folder(
-    mtime_ns: int, usable: int, others: int, omissions: object = None
-) -> tuple[int, int, int, list[Omission]]:
-    return int(mtime_ns), int(usable), int(others), read_omissions(omissions)
+    usable, others = split_usable(table)
+    validate(others)
+    return ImageTable(absolute(root), Samples(usable, (mapped,)), classes, others, facts)
+
+
+def save(images: ImageTable, file: str | Path) -> None:
+    """Writes a file whole or not at all.
+
+    Raises:
+        ManifestError: a file of that name exists and is not a manifest; it is left unchanged.
+    """
+    # fingerprint and description too, since computing them reads all rows
+    facts = replace(images.facts, fingerprint=images.fingerprint, description=images.description)
+    write(
+        Path(file),
+        str(images.root),
+        images.classes,
+        images.rows.table(),
+        images.others,
+        facts.write(),
+    )
+
+
+def verify(images: ImageTable) -> None:
+    """Reads all of a mapped file, and checks what `load` does not check.
+
+    Raises:
+        ManifestError: its rows cannot be of images, or do not have its fingerprint.
+    """
+    images.rows.validate(images.rows.whole.column_names)
+    images.check()
+
+    known = images.facts.fingerprint
+    if known is not None and known != images.compute_fingerprint():
+        raise ManifestError(
+            f"{images.root}: the manifest's rows are not those that it was saved with; scan "
+            "the images again"
+        )
 
 
 def write(

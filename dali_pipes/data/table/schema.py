@@ -30,9 +30,9 @@ SCHEMA = pa.schema(
         "file_bytes": pa.int64(),  # size of that file
     }
 )
-# the version of the rules that say what is an image, what is a class, how an image is turned and
-# how a JPEG is described
-RULES = 5
+# the version of the rules that say what is an image, what is a class, how an image is turned, how
+# a JPEG is described and how a file has what is known of all images
+RULES = 6
 # columns that a table may lack, with the value for an image in its own file
 _WHOLE_FILE = {"member": b"", "offset": 0, "file_bytes": 0, "jpeg": "", "content": b""}
 

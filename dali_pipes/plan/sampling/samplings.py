@@ -279,7 +279,7 @@ class Mixture(Sampling):
     takes_mixtures: ClassVar[bool] = True
 
     def order(self, manifest: Manifest, seed: int, global_batch_size: int) -> Order:
-        mixture = manifest.mixture
+        mixture = manifest.facts.mixture
         if mixture is None:
             raise ChoiceError(Mixture, "is for the images of Manifest.mix, and these are not of it")
 
@@ -296,14 +296,15 @@ class Mixture(Sampling):
 
     def state(self, manifest: Manifest) -> dict[str, Any]:
         state = Sampling.state(self, manifest)
-        mixture = manifest.mixture
+        mixture = manifest.facts.mixture
         return state | ({"mode": mixture.mode, "shares": mixture.shares} if mixture else {})
 
 
 def _mixed_shares(manifest: Manifest, window: int, seed: int) -> Shares:
     """The shares of a mixture in windows of so many samples."""
-    assert manifest.mixture
-    names, numbers = list(manifest.mixture.shares), np.array(list(manifest.mixture.shares.values()))
+    mixture = manifest.facts.mixture
+    assert mixture
+    names, numbers = list(mixture.shares), np.array(list(mixture.shares.values()))
 
     if missing := sorted(set(range(len(names))) - set(manifest.columns["source"].tolist())):
         raise ConfigError(
@@ -419,7 +420,7 @@ def choose_sampling(
         Sequential()
         if not (training if shuffle is None else shuffle)
         else Mixture()
-        if manifest.mixture
+        if manifest.facts.mixture
         else Uniform()
     )
     if value is None:
@@ -432,7 +433,7 @@ def choose_sampling(
             "different things"
         )
 
-    if manifest.mixture and not sampling.takes_mixtures:
+    if manifest.facts.mixture and not sampling.takes_mixtures:
         raise ChoiceError(
             type(sampling),
             "does not fit images of Manifest.mix, whose shares say what is drawn; join them with "

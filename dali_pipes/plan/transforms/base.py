@@ -484,9 +484,9 @@ def check_flips(manifest: Manifest, transform: Transform) -> None:
     Raises:
         ConfigError: by their names they should change places.
     """
-    view, keypoints = views_of(transform)[0], manifest.keypoints
+    view, keypoints = views_of(transform)[0], manifest.facts.keypoints
     flips = getattr(view, "flip", 0) or getattr(view, "vertical_flip", 0)
-    if not flips or keypoints is None or manifest.names_flip_pairs:
+    if not flips or keypoints is None or manifest.facts.names_flip_pairs:
         return
 
     names = keypoints.unpaired_names or keypoints.names

@@ -58,7 +58,7 @@ def usage(source: Manifest) -> str:
     ] * ("mask" in there)
 
     pairs = ", ".join(
-        f"{value}: {number}" for value, number in source.mask_values.replacements.items()
+        f"{value}: {number}" for value, number in source.facts.mask_values.replacements.items()
     )
     return " ".join(["", *options, *([f"'data.targets.mask_values={{{pairs}}}'"] if pairs else [])])
 

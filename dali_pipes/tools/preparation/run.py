@@ -157,7 +157,7 @@ def _check(source: Manifest, named: Path, out: Path, to: str) -> None:
     if to == "folder" and (lost := kept_beside(source)):
         advice = f"to=shards keeps all, drop=[{','.join(lost)}] leaves them out"
         raise ConfigError(f"{named}: class folders cannot keep {', '.join(lost)}; {advice}")
-    if source.masks_upright and "mask" in kept_beside(source):
+    if source.facts.masks_upright and "mask" in kept_beside(source):
         raise ConfigError(
             f"{named}: masks of upright pictures are not written into shards; leave them out "
             "with drop=[mask]"

@@ -15,9 +15,8 @@ from rich.table import Table
 
 from dali_pipes.checks import check_choice
 from dali_pipes.data.config import SPLITS, DataConfig
-from dali_pipes.data.image_files.headers import VERIFY
+from dali_pipes.data.image_files.headers import VERIFY, check_max_pixels
 from dali_pipes.data.images import open_images
-from dali_pipes.data.limits import check_max_pixels
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import is_without_label, merge, printable

@@ -371,7 +371,10 @@ def test_classes_are_renamed_and_merged():
 def test_a_mixture_names_its_sources_wherever_it_goes(manifest, tmp_path, name):
     half = manifest.subset(range(10))
     mixed = Manifest.mix({"all": (manifest, 3), "half": (half, 1)})
-    assert mixed.mixture == ("stratified", {"all": 0.75, "half": 0.25}) and manifest.mixture is None
+    assert (
+        mixed.facts.mixture == ("stratified", {"all": 0.75, "half": 0.25})
+        and manifest.facts.mixture is None
+    )
     assert (
         mixed.columns["source"].tolist() == [0] * len(manifest) + [1] * 10
         and mixed.classes == manifest.classes
@@ -381,18 +384,21 @@ def test_a_mixture_names_its_sources_wherever_it_goes(manifest, tmp_path, name):
     ].tolist() == [0, 1]
     mixed.save(tmp_path / name)
     again = Manifest.load(tmp_path / name)
-    assert again.mixture == mixed.mixture and again.fingerprint == mixed.fingerprint
+    assert again.facts.mixture == mixed.facts.mixture and again.fingerprint == mixed.fingerprint
     for part in (
         again.filter("source == 1"),
         again.subset([3, 40]),
         again.map_classes({again.classes[0]: "other"}),
     ):
-        assert part.mixture == mixed.mixture
+        assert part.facts.mixture == mixed.facts.mixture
     apart = Manifest.mix(
         {"all": (manifest, 3), "half": (half, 1)}, classes="apart", mode="proportional"
     )
-    assert len(apart.classes) == 2 * len(manifest.classes) and apart.mixture.mode == "proportional"
-    assert Manifest.concat([manifest, half]).mixture is None
+    assert (
+        len(apart.classes) == 2 * len(manifest.classes)
+        and apart.facts.mixture.mode == "proportional"
+    )
+    assert Manifest.concat([manifest, half]).facts.mixture is None
 
 
 # strata

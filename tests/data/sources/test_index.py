@@ -391,8 +391,8 @@ def test_an_index_with_targets_serves_who_asks_for_them_and_who_asks_for_none(
             "mask" in named,
         ]
         assert (
-            found.masks_upright == scanned.masks_upright
-            and found.mask_values == scanned.mask_values
+            found.facts.masks_upright == scanned.facts.masks_upright
+            and found.facts.mask_values == scanned.facts.mask_values
         )
 
 

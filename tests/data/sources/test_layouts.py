@@ -301,7 +301,7 @@ def test_keypoints_of_yolo(tmp_path, yolo):
     run = yolo({"a.jpg": JPEG}, {"a": f"{POINTS}\n{flat}\n"}, "--keypoints=nose,tail")
     assert run.returncode == 0, run.stderr
     made = read_yolo(tmp_path)
-    assert made.keypoints.names == ["nose", "tail"]
+    assert made.facts.keypoints.names == ["nose", "tail"]
     np.testing.assert_allclose(
         made.take_objects(np.array([0])).keypoints,
         [[[3.2, 2.4, 2], [4.8, 3.6, 1]], [[3.2, 2.4, 2], [0, 0, 0]]],

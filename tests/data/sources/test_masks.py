@@ -276,7 +276,7 @@ def test_masks_of_0_and_255_are_refused_as_nothing_but_the_background_would_be_l
         manifest = Manifest.from_masks(
             *folders, classes=["ground", "cell"], mask_values=becomes, verify=verify, progress=False
         )
-        assert manifest.mask_values == (becomes, True) and len(manifest) == 6
+        assert manifest.facts.mask_values == (becomes, True) and len(manifest) == 6
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_one_mask_with_a_strange_value_is_a_problem_of_its_image(tmp_path):
         str(folders[0] / f"{each}.jpg") for each in sorted(map(str, range(39)))
     ]
     full.save(tmp_path / "m.arrow")
-    assert Manifest.load(tmp_path / "m.arrow").mask_values == ({}, True)
+    assert Manifest.load(tmp_path / "m.arrow").facts.mask_values == ({}, True)
 
 
 def test_a_loader_names_the_mask_and_what_would_have_its_value_ignored_there(tmp_path):
@@ -400,10 +400,10 @@ def test_the_masks_of_a_table_and_of_shards_are_looked_at_as_well(tmp_path):
         classes=["a", "b"],
         progress=False,
     )
-    assert made.mask_values == ({7: 1}, True) and made.classes == ["a", "b"]
+    assert made.facts.mask_values == ({7: 1}, True) and made.classes == ["a", "b"]
     assert not Manifest.from_table(
         tmp_path / "t.csv", targets=targets, progress=False
-    ).mask_values.named
+    ).facts.mask_values.named
 
 
 @pytest.mark.parametrize("is_absolute", [False, True])
@@ -441,9 +441,9 @@ def test_classes_that_are_renumbered_are_so_in_masks(tmp_path):
     folders = valued(tmp_path, [0, 1, 2, 255])
     manifest = Manifest.from_masks(*folders, classes=["a", "b", "c"], progress=False)
     merged = manifest.map_classes({"c": "a"})
-    assert merged.classes == ["a", "b"] and merged.mask_values.replacements == {2: 0}
-    assert manifest.with_classes(["c", "b", "a"]).mask_values.replacements == {0: 2, 2: 0}
-    again = manifest.with_classes(["c", "b", "a"]).with_classes(["a", "b", "c"]).mask_values
+    assert merged.classes == ["a", "b"] and merged.facts.mask_values.replacements == {2: 0}
+    assert manifest.with_classes(["c", "b", "a"]).facts.mask_values.replacements == {0: 2, 2: 0}
+    again = manifest.with_classes(["c", "b", "a"]).with_classes(["a", "b", "c"]).facts.mask_values
     image = np.array([[0, 1, 2, 255]], np.uint8)
     assert again.decode(png(Image.fromarray(image))).tolist() == image.tolist()
     with pytest.raises(ManifestError, match="none of the 2 given as classes"):

@@ -39,9 +39,13 @@ def describe(open_source: Callable[[], dp.Manifest], places: dict[str, str]) -> 
 
 def _describe_manifest(manifest: dp.Manifest) -> dict[str, Any]:
     ids = np.arange(len(manifest))
-    keypoints, mixture, facts = manifest.keypoints, manifest.mixture, manifest.mask_values
+    keypoints, mixture, facts = (
+        manifest.facts.keypoints,
+        manifest.facts.mixture,
+        manifest.facts.mask_values,
+    )
     has_masks = manifest.has_target("mask") or manifest.has_target("mask_bytes")
-    upright = {"masks": manifest.masks_upright, "boxes": manifest.boxes_upright}
+    upright = {"masks": manifest.facts.masks_upright, "boxes": manifest.facts.boxes_upright}
     return {
         "kind": _describe_kind(manifest),
         "root": str(manifest.root),
@@ -62,7 +66,7 @@ def _describe_manifest(manifest: dp.Manifest) -> dict[str, Any]:
         )
         if keypoints
         else {},
-        "category ids": manifest.category_ids,
+        "category ids": manifest.facts.category_ids,
         "shares": mixture and {"mode": mixture.mode, **mixture.shares},
         "problems": _number(f"{path}: {why}" for path, why in manifest.problems),
         "dropped": _number(f"{name}: {why}" for name, why in manifest.dropped),

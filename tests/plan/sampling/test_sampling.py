@@ -343,7 +343,7 @@ def test_a_class_with_few_others_still_gives_one_that_the_batch_does_not_hold():
 @pytest.mark.parametrize("name", ["balanced", "mixture", "proportional"])
 def test_bad_images_are_replaced_by_others_of_their_group(name):
     manifest, bad = manifest_for(name), np.array([0, 3, 12, 20])
-    group = manifest.columns["source"] if manifest.mixture else manifest.labels
+    group = manifest.columns["source"] if manifest.facts.mixture else manifest.labels
     for rows, clean in zip(plan(name).iter_from(0, 0, bad), plan(name).iter_from(), strict=False):
         assert (
             np.array_equal(group[rows.ids], group[clean.ids]) and not np.isin(rows.ids, bad).any()

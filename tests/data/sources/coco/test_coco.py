@@ -57,7 +57,7 @@ def test_objects_are_those_of_the_file(folder):
         and not manifest.problems
     )
     assert manifest.labels.tolist() == [[0, 1], [1, -1], [-1, -1]]
-    assert manifest.keypoints == (["nose", "left_eye", "right_eye"], [0, 2, 1])
+    assert manifest.facts.keypoints == (["nose", "left_eye", "right_eye"], [0, 2, 1])
     objects = manifest.take_objects(np.array([1, 0, 2]))
     assert objects.counts.tolist() == [1, 2, 0] and objects.labels.tolist() == [1, 0, 1]
     assert objects.boxes.tolist() == [[1, 2, 11, 22], [1, 2, 11, 22], [-5.5, 0, 14.5, 4]]

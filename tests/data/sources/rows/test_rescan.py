@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dali_pipes import Manifest, ManifestError
-from dali_pipes.data.sources import saved_manifests
 from dali_pipes.data.sources.rows import files
+from dali_pipes.data.table import saved
 
 LONG_AGO = 10**18  # ns
 
@@ -71,7 +71,7 @@ def test_an_untouched_folder_costs_one_look(folder, looks):
     assert (
         again.table.equals(first.table)
         and again.fingerprint == first.fingerprint
-        and again.folders == first.folders
+        and again.facts.folders == first.facts.folders
     )
 
 
@@ -290,5 +290,5 @@ def test_a_scan_that_finds_nothing_leaves_nothing(tmp_path):
     "folders", [{"a": 1}, {"a": [1, 2]}, {"a": ["x", 1, 1]}, {"a": [1, 5, 0]}, {}]
 )
 def test_a_cache_with_strange_folders(folder, folders):
-    saved_manifests.save(scan(folder).with_facts(folders=folders), folder.parent / "m.arrow")
+    saved.save(scan(folder).with_facts(folders=folders), folder.parent / "m.arrow")
     assert scan(folder, unchanged="folder").table.equals(fresh(folder).table)

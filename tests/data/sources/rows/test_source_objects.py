@@ -105,7 +105,7 @@ def test_keypoints_follow_the_boxes_format(folder):
         [[20, 15, 2], [0, 30, 1]],
         [[0, 0, 0], [40, 30, 2]],
     ]
-    assert manifest.keypoints.flipped == [1, 0]
+    assert manifest.facts.keypoints.flipped == [1, 0]
 
 
 def test_rows_and_objects_that_make_no_sense_are_listed(folder):
