@@ -489,6 +489,14 @@ class Manifest(ImageTable):
         return Rows(self.rows, self.classes)
 
     @property
+    def category_ids(self) -> list[Any] | None:
+        """The id of each class in its COCO file; None where that is not known.
+
+        In the list, a class that is not in the file has None.
+        """
+        return self.facts.category_ids
+
+    @property
     def samples(self) -> pa.Table:
         """The usable images by id, which are `table` without the others."""
         return self.rows.table()
