@@ -20,7 +20,6 @@ from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS, Header, ScanOp
 from dali_pipes.data.labels.reader import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.hugging_face import embedded_files
-from dali_pipes.data.sources.layouts import no_classes_error
 from dali_pipes.data.sources.names import (
     BESIDE,
     HOUSEKEEPING_FOLDERS,
@@ -38,6 +37,7 @@ from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords
 from dali_pipes.data.sources.rows.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.tree import Listed, files_below, walk
+from dali_pipes.data.spelling import no_labels as leave_labels_out
 from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
@@ -263,7 +263,7 @@ def list_folders(
         what = "no image in it"
     else:
         if len(folders) == 1:
-            _refuse_no_classes(root)
+            _refuse_no_classes(root, bool(folders[0].images))
         classes, folders = sort_by_class(root, folders, numbered, earlier, named)
         count = len({folder.path.split("/")[0] for folder in folders[1:]})
         what = f"its {count} class folders hold no image"
@@ -277,14 +277,20 @@ def list_folders(
     return classes, folders
 
 
-def _refuse_no_classes(root: Path) -> None:
+def _refuse_no_classes(root: Path, has_images: bool) -> None:
     if embedded_files(root):
         raise ManifestError(
             f"{root}: its Parquet files hold the images; open them with Manifest.open or "
             "Manifest.from_table"
         )
 
-    raise no_classes_error(root)
+    do = "put the images of each class into a subfolder"
+    if not has_images:
+        raise ManifestError(f"{root}: no class folders and no images in it; {do}")
+    side_by_side = f"{root}: no class folders in it, only images side by side; {do}"
+    raise ManifestError(
+        f"{side_by_side}; without labels it is taken as it is (", leave_labels_out(), ")"
+    )
 
 
 def _has_shards(listed: Listed) -> bool:
