@@ -30,7 +30,7 @@ from dali_pipes.data.sources.names import (
     choose_classes,
     name_folders,
     refuse_inner_folders,
-    refuse_split_names,
+    refuse_split_folders,
     sort_names,
 )
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords
@@ -237,7 +237,8 @@ def list_folders(
         if not listed.path and check.with_labels:
             if named is None:
                 # by the names alone, before all that is below them is listed
-                refuse_split_names(root, name_folders(root, listed.folders))
+                names = name_folders(root, listed.folders)
+                refuse_split_folders(root, dict.fromkeys(names, 1), {name: set() for name in names})
             else:
                 # a folder that the user names is a class, whatever it is called; others may be
                 # unreadable

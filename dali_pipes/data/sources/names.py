@@ -391,12 +391,6 @@ def refuse_split_folders(
     )
 
 
-def refuse_split_names(place: Path | str, names: Iterable[str]) -> None:
-    """Raises ManifestError if folders of these names are splits whatever is in them."""
-    images = dict.fromkeys(names, 1)
-    refuse_split_folders(place, images, {name: set() for name in images})
-
-
 def refuse_inner_folders(
     place: Path | str, name: str, inner: Sequence[str], classes: int, images: int
 ) -> None:

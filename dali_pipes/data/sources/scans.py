@@ -176,7 +176,7 @@ def _save_cached(images: ImageTable, cache: Path) -> ImageTable:
         return saved_manifests.load(cache) if cache.suffix == saved.MAPPED else images
     except OSError as error:
         why = error.strerror
-        log.warning("the scan cannot be cached in %s (%s); continuing without one", cache, why)
+        log.warning("the scan cannot be cached in %s (%s); continuing without a cache", cache, why)
         return images
 
 
@@ -200,6 +200,8 @@ def _cache_of(root: str | Path, options: SourceOptions) -> Path | None:
             file.unlink()
     except OSError as error:  # such as the home of another user, in a container
         why = describe_os_error(error)
-        log.warning("the cache %s cannot be used (%s); continuing without one", file.parent, why)
+        log.warning(
+            "the cache %s cannot be used (%s); continuing without a cache", file.parent, why
+        )
         return None
     return file
