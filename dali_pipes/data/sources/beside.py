@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import list_objects
 from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.sources.names import is_pattern, sort_names
+from dali_pipes.data.sources.names import is_pattern, select_images
 from dali_pipes.data.sources.shards import (
     CLASSES_FILE,
     MISSING_SHARDS,
@@ -42,7 +42,7 @@ def count_beside(
     named = {os.fsdecode(name) for name in shards} | {INDEX, CLASSES_FILE}
     if str(source).rstrip("/") == str(folder):
         there = list(list_objects(folder)) if isinstance(folder, str) else _files_in(folder)
-        images, omissions = sort_names(sorted(name for name in there if name not in named))
+        images, omissions = select_images(sorted(name for name in there if name not in named))
         beside = count_by_kind(("images beside the shards", name) for name in images)
         return [*missing, *omissions, *beside, *_count_in_folders(folder, named)]
 
@@ -51,7 +51,7 @@ def count_beside(
     if isinstance(folder, Path):
         # a file may be readable by its name where its folder is not
         with suppress(PermissionError):
-            unnamed = sort_names(sorted(_files_in(folder)))[0]
+            unnamed = select_images(sorted(_files_in(folder)))[0]
     # `strict` allows them, as it allows notes: who names the files has chosen
     omissions = count_by_kind(((UNNAMED, name) for name in unnamed), "file")
     return [*(missing if is_pattern(source) else []), *omissions]
@@ -71,7 +71,7 @@ def _count_in_folders(folder: Path | str, shards: Collection[str]) -> list[Omiss
 
     # they are counted and not read, so what lies behind links is not theirs
     files = [file for file in files_below(folder, links=False) if "/" in file]
-    unread = [("images in folders beside the shards", image) for image in sort_names(files)[0]]
+    unread = [("images in folders beside the shards", image) for image in select_images(files)[0]]
     unread += [
         ("shards in folders beside the shards", file)
         for file in files

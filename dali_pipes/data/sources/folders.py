@@ -31,7 +31,7 @@ from dali_pipes.data.sources.names import (
     name_folders,
     refuse_inner_folders,
     refuse_split_folders,
-    sort_names,
+    select_images,
 )
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords
 from dali_pipes.data.sources.rows.files import CHUNK, file_rows, read_headers
@@ -257,7 +257,7 @@ def list_folders(
     unreadable: list[str] = []
     for name in unnamed:
         files = files_below(root, name, unreadable=unreadable)
-        folders.append(Folder(name, 0, sort_names(files)[0], []))
+        folders.append(Folder(name, 0, select_images(files)[0], []))
     lost = count_by_kind(((UNREADABLE, path) for path in unreadable), "folder")
     folders[0].omissions.extend(lost)
     if not check.with_labels:
@@ -306,7 +306,7 @@ def _folder(listed: Listed, earlier: EarlierScan) -> Folder:
     if listed.files is None:
         return Folder(path, stamp, None, earlier.folders[path].omissions)
 
-    images, omissions = sort_names(listed.paths)
+    images, omissions = select_images(listed.paths)
     housekeeping = (f"{listed.join(name)}/" for name in listed.housekeeping)
     omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, each) for each in housekeeping), "file")
     # A change within the clock's resolution does not change the stamp, which is not kept then.

@@ -260,7 +260,7 @@ def list_entries(folder: str | Path) -> list[tuple[str, bool]]:
         return sorted((entry.name, entry.is_dir()) for entry in entries)
 
 
-def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
+def select_images(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
     """Returns the images among these paths, and what is left out by kind; both in the order of the
     paths.
 
