@@ -4,7 +4,7 @@ Training uses `open_images`; measurements also repeat, draw or read the images b
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -72,25 +72,20 @@ def open_images(
 
 
 def _open_source(data: DataConfig, split: str, source: str, options: dict[str, Any]) -> Manifest:
-    """Opens a source; of a table with a column of splits, the rows that a job reads."""
+    """Opens a source; of a table with a column of splits the rows of a job: those that its filter
+    chooses, or else those of its own split. Where no row is of validation, those of test are.
+    """
     # whoever filters has chosen the rows; a store is not asked for what it has
-    if data.filter is not None and not is_remote(source):
-        takes_split = _kind(data, split) in TABLES
-        return Manifest.open(source, **options | {"split": ALL_SPLITS if takes_split else None})
+    if data.filter is not None and not is_remote(source) and _kind(data, split) in TABLES:
+        return Manifest.open(source, **options | {"split": ALL_SPLITS})
     try:
         return Manifest.open(source, **options)
     except SeveralSplitsError as error:
         # raised before an image is read
-        return Manifest.open(source, **options | {"split": _wanted(data, split, error)})
-
-
-def _wanted(data: DataConfig, split: str, error: SeveralSplitsError) -> str:
-    """Which rows of a table with a column of splits a job reads: those that its filter chooses, or
-    else those of its own split. Where no row is of validation, those of test are.
-    """
-    if data.filter is not None:
-        return ALL_SPLITS
-    return "test" if split == "val" and "val" not in error.splits else split
+        wanted = "test" if split == "val" and "val" not in error.splits else split
+        if data.filter is not None:
+            wanted = ALL_SPLITS
+        return Manifest.open(source, **options | {"split": wanted})
 
 
 def _keep_taken(data: DataConfig, split: str) -> SourceOptions:
@@ -101,25 +96,16 @@ def _keep_taken(data: DataConfig, split: str) -> SourceOptions:
         ConfigError: an option changes nothing in either.
     """
     options, untaken = _options_of(data, split), _list_untaken(data, split)
-    if "images" in untaken:
-        # no option of both splits
-        refuse({f"{split}_images": untaken["images"]}, "data.")
-
     other = "val" if split == "train" else "train"
-    by_none = untaken
-    if untaken and (getattr(data, other) or data.root):
-        by_other = _list_untaken(data, other)
-        by_none = {name: why for name, why in untaken.items() if name in by_other}
+    has_other = untaken and (getattr(data, other) or data.root)
+    by_other = _list_untaken(data, other) if has_other else untaken
+    by_none = {name: why for name, why in untaken.items() if name in by_other}
+    # each split has its own
+    if "images" in untaken:
+        by_none = {f"{split}_images": untaken["images"]}
     refuse(by_none, "data.")
 
-    usual = SourceOptions()
-    own = {name: getattr(usual, name) for name in untaken if not name.startswith("targets.")}
-    of_targets = {
-        name: getattr(usual.targets, name)
-        for option in untaken
-        if (name := option.removeprefix("targets.")) != option
-    }
-    return replace(options, **own, targets=replace(options.targets, **of_targets))
+    return options.leave_out(untaken)
 
 
 def _list_untaken(data: DataConfig, split: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ named, by a pattern or one by itself, these are images that the source does not 
 
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import list_objects
 from dali_pipes.data.shards.parquet import group_of, is_group
-from dali_pipes.data.sources.names import is_pattern, sort_names
+from dali_pipes.data.sources.names import is_pattern, select_images
 from dali_pipes.data.sources.shards import (
     CLASSES_FILE,
     MISSING_SHARDS,
@@ -38,39 +39,26 @@ def count_beside(
     missing = count_by_kind(
         (MISSING_SHARDS, name) for name in list_missing_shards(map(os.fsdecode, shards))
     )
-    if str(source).rstrip("/") != str(folder):
-        return [*(missing if is_pattern(source) else []), *_count_unnamed(folder)]
-
-    if isinstance(folder, str):
-        there = list(list_objects(folder))
-    else:
-        there = [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
-
     named = {os.fsdecode(name) for name in shards} | {INDEX, CLASSES_FILE}
-    images, omissions = sort_names(sorted(name for name in there if name not in named))
-    return [
-        *missing,
-        *omissions,
-        *count_by_kind(("images beside the shards", name) for name in images),
-        *_count_in_folders(folder, named),
-    ]
+    if str(source).rstrip("/") == str(folder):
+        there = list(list_objects(folder)) if isinstance(folder, str) else _files_in(folder)
+        images, omissions = select_images(sorted(name for name in there if name not in named))
+        beside = count_by_kind(("images beside the shards", name) for name in images)
+        return [*missing, *omissions, *beside, *_count_in_folders(folder, named)]
 
-
-def _count_unnamed(folder: Path | str) -> list[Omission]:
-    """Counts the images of a folder of which a source names some shards.
-
-    `strict` allows them, as it allows notes: who names the files has chosen.
-    """
     # a store is asked for no listing: one of many objects costs more than opening a shard
-    if isinstance(folder, str):
-        return []
+    unnamed: list[str] = []
+    if isinstance(folder, Path):
+        # a file may be readable by its name where its folder is not
+        with suppress(PermissionError):
+            unnamed = select_images(sorted(_files_in(folder)))[0]
+    # `strict` allows them, as it allows notes: who names the files has chosen
+    omissions = count_by_kind(((UNNAMED, name) for name in unnamed), "file")
+    return [*(missing if is_pattern(source) else []), *omissions]
 
-    try:
-        names = sorted(entry.name for entry in os.scandir(folder) if not entry.is_dir())
-    except PermissionError:  # a file may be readable by its name where its folder is not
-        return []
-    images, _ = sort_names(names)
-    return count_by_kind(((UNNAMED, name) for name in images), "file")
+
+def _files_in(folder: Path) -> list[str]:
+    return [entry.name for entry in os.scandir(folder) if not entry.is_dir()]
 
 
 def _count_in_folders(folder: Path | str, shards: Collection[str]) -> list[Omission]:
@@ -83,7 +71,7 @@ def _count_in_folders(folder: Path | str, shards: Collection[str]) -> list[Omiss
 
     # they are counted and not read, so what lies behind links is not theirs
     files = [file for file in files_below(folder, links=False) if "/" in file]
-    unread = [("images in folders beside the shards", image) for image in sort_names(files)[0]]
+    unread = [("images in folders beside the shards", image) for image in select_images(files)[0]]
     unread += [
         ("shards in folders beside the shards", file)
         for file in files

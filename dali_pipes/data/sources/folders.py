@@ -20,7 +20,6 @@ from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS, Header, ScanOp
 from dali_pipes.data.labels.reader import no_labels
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.sources.hugging_face import embedded_files
-from dali_pipes.data.sources.layouts import no_classes_error
 from dali_pipes.data.sources.names import (
     BESIDE,
     HOUSEKEEPING_FOLDERS,
@@ -31,13 +30,14 @@ from dali_pipes.data.sources.names import (
     choose_classes,
     name_folders,
     refuse_inner_folders,
-    refuse_split_names,
-    sort_names,
+    refuse_split_folders,
+    select_images,
 )
 from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords
 from dali_pipes.data.sources.rows.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.tree import Listed, files_below, walk
+from dali_pipes.data.spelling import no_labels as leave_labels_out
 from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
@@ -237,7 +237,8 @@ def list_folders(
         if not listed.path and check.with_labels:
             if named is None:
                 # by the names alone, before all that is below them is listed
-                refuse_split_names(root, name_folders(root, listed.folders))
+                names = name_folders(root, listed.folders)
+                refuse_split_folders(root, dict.fromkeys(names, 1), {name: set() for name in names})
             else:
                 # a folder that the user names is a class, whatever it is called; others may be
                 # unreadable
@@ -256,14 +257,14 @@ def list_folders(
     unreadable: list[str] = []
     for name in unnamed:
         files = files_below(root, name, unreadable=unreadable)
-        folders.append(Folder(name, 0, sort_names(files)[0], []))
+        folders.append(Folder(name, 0, select_images(files)[0], []))
     lost = count_by_kind(((UNREADABLE, path) for path in unreadable), "folder")
     folders[0].omissions.extend(lost)
     if not check.with_labels:
         what = "no image in it"
     else:
         if len(folders) == 1:
-            _refuse_no_classes(root)
+            _refuse_no_classes(root, bool(folders[0].images))
         classes, folders = sort_by_class(root, folders, numbered, earlier, named)
         count = len({folder.path.split("/")[0] for folder in folders[1:]})
         what = f"its {count} class folders hold no image"
@@ -277,14 +278,20 @@ def list_folders(
     return classes, folders
 
 
-def _refuse_no_classes(root: Path) -> None:
+def _refuse_no_classes(root: Path, has_images: bool) -> None:
     if embedded_files(root):
         raise ManifestError(
             f"{root}: its Parquet files hold the images; open them with Manifest.open or "
             "Manifest.from_table"
         )
 
-    raise no_classes_error(root)
+    do = "put the images of each class into a subfolder"
+    if not has_images:
+        raise ManifestError(f"{root}: no class folders and no images in it; {do}")
+    side_by_side = f"{root}: no class folders in it, only images side by side; {do}"
+    raise ManifestError(
+        f"{side_by_side}; without labels it is taken as it is (", leave_labels_out(), ")"
+    )
 
 
 def _has_shards(listed: Listed) -> bool:
@@ -299,7 +306,7 @@ def _folder(listed: Listed, earlier: EarlierScan) -> Folder:
     if listed.files is None:
         return Folder(path, stamp, None, earlier.folders[path].omissions)
 
-    images, omissions = sort_names(listed.paths)
+    images, omissions = select_images(listed.paths)
     housekeeping = (f"{listed.join(name)}/" for name in listed.housekeeping)
     omissions += count_by_kind(((HOUSEKEEPING_FOLDERS, each) for each in housekeeping), "file")
     # A change within the clock's resolution does not change the stamp, which is not kept then.

@@ -9,16 +9,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import chain, filterfalse, islice, product
+from itertools import filterfalse, islice, product
 from pathlib import Path
 from urllib.parse import unquote
 
-from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
+from dali_pipes.data.image_files.headers import is_image
 from dali_pipes.data.shards.addresses import is_remote, is_web
 from dali_pipes.data.sources.names import is_housekeeping, is_pattern, split_of
 from dali_pipes.data.sources.shards import is_shard
-from dali_pipes.data.spelling import no_labels
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError
 
@@ -26,55 +26,49 @@ _LOOKED_AT = 500  # entries of a folder below the root
 _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "http", "https")
 _IMAGE = "one image"
 
-# Names of files and folders, in lower case, and what they are. Those in the first table say so of
-# the folder that they are in, whatever is beside them; of a file the first row that fits says it.
-_MARKERS = (
-    (
-        r"data_batch_\d(\.bin)?|cifar-100?-(batches-)?(py|bin|python|binary)",
-        "CIFAR as its authors packed it",
-    ),
-    (r".*idx[13]-ubyte(\.gz)?", "MNIST's idx format, raw pixels of all images in one file"),
-    (r"data\.mdb", "an LMDB database"),
-    (r".*\.mds(\.(br|bz2|gz|snappy|zstd))?", "Mosaic's MDS format of the streaming package"),
-    (r"chunk-\d+-\d+(\.\w+)?\.bin", "litData's format of chunks"),
-    (r"obj\.(names|data)", "Darknet's layout of YOLO"),
-    (r"(dataset_dict|state)\.json", "a data set that save_to_disk of Hugging Face wrote"),
+# What a file or folder of such a name is, and so the folder that it is in, whatever is beside it.
+_MARKERS = {
+    r"data_batch_\d(\.bin)?|cifar-100?-(batches-)?(py|bin|python|binary)": "CIFAR as its "
+    "authors packed it",
+    r".*idx[13]-ubyte(\.gz)?": "MNIST's idx format, raw pixels of all images in one file",
+    r"data\.mdb": "an LMDB database",
+    r".*\.mds(\.(br|bz2|gz|snappy|zstd))?": "Mosaic's MDS format of the streaming package",
+    r"chunk-\d+-\d+(\.\w+)?\.bin": "litData's format of chunks",
+    r"obj\.(names|data)": "Darknet's layout of YOLO",
+    r"(dataset_dict|state)\.json": "a data set that save_to_disk of Hugging Face wrote",
+}
+# What a file with such an ending is; the first that fits says it.
+_ENDINGS = {
+    r"(csv|tsv|txt)\.(gz|bz2|zst|lz4)": "",  # a table, which is read
+    r"tar\.(gz|bz2|xz|zst|lz4)|t(gz|bz2|xz)": "a compressed tar, whose images cannot be read "
+    "one by one",
+    r"zip|7z|rar|gz|bz2|xz|zst": "a compressed archive",
+    r"beton": "a file of FFCV",
+    r"h5|hdf5|he5": "an HDF5 file",
+    r"npz|npy|pkl|pickle|pt|pth|mat|safetensors|joblib": "an array or a pickled object, not "
+    "encoded images",
+    r"rec|idx": "MXNet's RecordIO",
+    r"mdb|sqlite|sqlite3|db": "a database",
+    r"xlsx|xls|ods": "a spreadsheet",
+    r"xml": "an XML file, as Pascal VOC has one for each image",
+    r"ya?ml": "a YAML file, as YOLO describes a data set in",
+    r"jsonl|ndjson": "a file of JSON lines",
+    r"mp4|avi|mov|mkv|webm|mpg|mpeg|m4v|wmv|flv": "a video",
+    r"gif|hei[cf]|avif|jp2|jxl": _IMAGE,
+}
+# whose layout it is, by the files of which a folder is full that lies beside one of images
+_COCO = "COCO's layout"
+_LAYOUTS = {
+    "YOLO's layout": (".txt",),
+    "Pascal VOC's layout": (".xml",),
+    _COCO: (".json",),
+    "images and masks": (".png", ".gif"),
+}
+_IMAGES = re.compile(r"images?|imgs?|jpegimages|leftimg8bit")
+_NOTES = re.compile(
+    r"labels|annotations?|masks?|gt|gtfine|ground_truth|segmentations|segmentationclass|trimaps"
 )
-_FILES = (
-    *_MARKERS,
-    # a table, which is read
-    (r".*\.(csv|tsv|txt)\.(gz|bz2|zst|lz4)", ""),
-    (
-        r".*\.(tar\.(gz|bz2|xz|zst|lz4)|t(gz|bz2|xz))",
-        "a compressed tar, whose images cannot be read one by one",
-    ),
-    (r".*\.(zip|7z|rar|gz|bz2|xz|zst)", "a compressed archive"),
-    (r".*\.beton", "a file of FFCV"),
-    (r".*\.(h5|hdf5|he5)", "an HDF5 file"),
-    (
-        r".*\.(npz|npy|pkl|pickle|pt|pth|mat|safetensors|joblib)",
-        "an array or a pickled object, not encoded images",
-    ),
-    (r".*\.(rec|idx)", "MXNet's RecordIO"),
-    (r".*\.(mdb|sqlite|sqlite3|db)", "a database"),
-    (r".*\.(xlsx|xls|ods)", "a spreadsheet"),
-    (r".*\.xml", "an XML file, as Pascal VOC has one for each image"),
-    (r".*\.ya?ml", "a YAML file, as YOLO describes a data set in"),
-    (r".*\.(jsonl|ndjson)", "a file of JSON lines"),
-    (r".*\.(mp4|avi|mov|mkv|webm|mpg|mpeg|m4v|wmv|flv)", "a video"),
-    (rf".*({'|'.join(map(re.escape, IMAGE_EXTENSIONS))}|\.(gif|hei[cf]|avif|jp2|jxl))", _IMAGE),
-)
-# folders beside one of images, the endings of what is in them, and whose layout that is
-_IMAGES = r"images?|imgs?|jpegimages|leftimg8bit"
-_MASKS = "images and masks", (".png", ".gif")
-_COCO = "annotations", "COCO's layout", (".json",)
-_NOTES = (
-    ("labels", "YOLO's layout", (".txt",)),
-    ("annotations?", "Pascal VOC's layout", (".xml",)),
-    _COCO,
-    (r"masks?|annotations?|labels|gt|gtfine|ground_truth", *_MASKS),
-    (r"segmentations|segmentationclass|trimaps", *_MASKS),
-)
+_NOTES_OF_SPLIT = re.compile(r"(.+?)(?:_masks?|_labels|annot)")
 # folders of known data sets in which layouts are looked for, besides those of splits
 _PARTS = re.compile(r"voc\d{4}|vocdevkit|.*lmdb|raw")
 
@@ -98,7 +92,8 @@ def refuse_other_layouts(
 
     path = Path(text)
     if path.is_dir():
-        _refuse_folder(_Tree(path, entries=entries), with_labels)
+        listed = {} if entries is None else {"": _sort(entries)}
+        _refuse_folder(_Tree(path, listed), with_labels)
     elif path.is_file():
         _refuse_file(path)
     elif not path.exists() and path.suffix not in (".csv", ".parquet", ".json", saved.MAPPED):
@@ -109,17 +104,14 @@ def refuse_other_layouts(
 
 def refuse_other_objects(url: str, names: Iterable[str]) -> None:
     """Raises ManifestError if the objects below a URL belong to another program."""
-    _refuse_folder(_Tree(url, names), True)
-
-
-def no_classes_error(root: Path) -> ManifestError:
-    """Returns the error of a folder without subfolders, shards and Parquet files."""
-    files = _Tree(root).look()[1]
-    start, do = f"{root}: no class folders in it", "put the images of each class into a subfolder"
-    if not any(map(_has_image_name, files)):
-        return ManifestError(f"{start}{'' if files else ', it is empty'}; {do}")
-    without = f"{start}, only images side by side; {do}; without labels it is taken as it is ("
-    return ManifestError(without, no_labels(), ")")
+    listed: dict[str, tuple[set[str], set[str]]] = {"": (set(), set())}
+    # a store lists objects only: their folders are the parts of their names
+    for name in names:
+        parts = name.split("/")
+        for depth, part in enumerate(parts):
+            folders, files = listed.setdefault("/".join(parts[:depth]), (set(), set()))
+            (files if depth == len(parts) - 1 else folders).add(part)
+    _refuse_folder(_Tree(url, listed), True)
 
 
 def local_path(source: str | Path) -> str | Path:
@@ -143,7 +135,7 @@ def local_path(source: str | Path) -> str | Path:
         ):
             return path
         if path.is_dir():
-            _refuse_folder(_Tree(path), True)
+            _refuse_folder(_Tree(path, {}), True)
     return source
 
 
@@ -171,7 +163,7 @@ def _refuse_address(text: str) -> None:
 
 
 def _refuse_file(path: Path) -> None:
-    if not is_shard(path) and path.suffix != ".parquet" and (what := _find([path.name], _FILES)):
+    if not is_shard(path) and path.suffix != ".parquet" and (what := _describe_file(path.name)):
         _refuse(path, what)
 
 
@@ -181,23 +173,21 @@ def _refuse_folder(tree: "_Tree", with_labels: bool) -> None:
     if not folders and any(is_shard(name) or name.endswith(".parquet") for name in files):
         return
 
-    for part in _parts(tree):
-        place = _join(os.fspath(tree.root), part)
-        what = _find(chain(*tree.look(part)), _MARKERS)
+    for part in _list_parts(tree):
+        what = _find_marker(name for names in tree.look(part) for name in names)
         # without labels a folder of another program is read if its images are files
-        if what := what or (_layout_in(tree, part) if with_labels else ""):
-            _refuse(place, what)
+        if what := what or (_find_layout(tree, part) if with_labels else ""):
+            _refuse(_join(os.fspath(tree.root), part), what)
 
     # the user may have named the folder of images itself
     root = tree.root
-    if with_labels and isinstance(root, Path) and root.name == "images":
-        what = _layout_in(_Tree(root.parent), "")
-        if what:
-            _refuse(root, f"a part of {what}")
+    is_part = with_labels and isinstance(root, Path) and root.name == "images"
+    if is_part and (what := _find_layout(_Tree(Path(root).parent, {}), "")):
+        _refuse(root, f"a part of {what}")
 
-    if not folders and not any(map(_has_image_name, files)):
+    if not folders and not any(map(is_image, files)):
         for name in files:
-            if (what := _find([name], _FILES)) not in ("", _IMAGE):
+            if (what := _describe_file(name)) not in ("", _IMAGE):
                 _refuse(f"{root}/{name}", what)
 
 
@@ -206,14 +196,24 @@ def _refuse(place: str | os.PathLike[str], what: str) -> None:
     raise ManifestError(f"{place}: is {what}; docs/inputs.md says what to give instead")
 
 
-def _find(names: Iterable[str], table: Iterable[tuple[str, str]]) -> str:
-    """Returns what a file or folder with one of these names is; "": not of a known program."""
+def _find_marker(names: Iterable[str]) -> str:
+    """Says what a folder is in which such names are; "": of no known program."""
     lower = [name.lower() for name in names]
-    found = (what for name, what in table if any(re.fullmatch(name, each) for each in lower))
+    found = (what for mark, what in _MARKERS.items() if any(re.fullmatch(mark, n) for n in lower))
     return next(found, "")
 
 
-def _parts(tree: "_Tree") -> Iterator[str]:
+def _describe_file(name: str) -> str:
+    """Says what a file of this name is; "": it may be a table."""
+    if what := _find_marker([name]):
+        return what
+    endings = (
+        what for ending, what in _ENDINGS.items() if re.search(rf"\.({ending})\Z", name, re.I)
+    )
+    return next(endings, _IMAGE if is_image(name) else "")
+
+
+def _list_parts(tree: "_Tree") -> Iterator[str]:
     """Yields the folders in which a layout may begin."""
     yield ""
     for name in tree.look()[0]:
@@ -223,54 +223,46 @@ def _parts(tree: "_Tree") -> Iterator[str]:
             yield from (_join(name, year) for year in inner)
 
 
-def _layout_in(tree: "_Tree", part: str) -> str:
+def _find_layout(tree: "_Tree", part: str) -> str:
     folders = {name.lower(): name for name in tree.look(part)[0]}
-    # COCO's folders of images have the names of splits, or any
-    rows = _NOTES if any(re.fullmatch(_IMAGES, name) for name in folders) else (_COCO,)
-    if splits := "|".join(map(re.escape, filter(split_of, folders))):
-        rows = (*rows, (rf"({splits})(_masks?|_labels|annot)", *_MASKS))
-    for (pattern, what, endings), name in product(rows, folders):
-        if re.fullmatch(pattern, name) and tree.holds_only(_join(part, folders[name]), endings):
+    has_images = any(map(_IMAGES.fullmatch, folders))
+
+    for (what, endings), name in product(_LAYOUTS.items(), folders):
+        of_split = _NOTES_OF_SPLIT.fullmatch(name)
+        is_beside = (
+            (has_images and _NOTES.fullmatch(name))
+            # COCO's folders of images have the names of splits, or any
+            or (what == _COCO and name == "annotations")
+            or (of_split and of_split[1] in folders and split_of(of_split[1]))
+        )
+        if is_beside and tree.holds_only(_join(part, folders[name]), endings):
             return f"{what}, with {endings[0]} files in {folders[name]}"
     return ""
 
 
+@dataclass
 class _Tree:
     """The folders and files below one place, without housekeeping.
 
-    The place is a folder of this machine, or the names of objects are given.
+    Attributes:
+        root: a folder of this machine, or a URL.
+        listed: names of the folders and of the files in each folder, by its path below the root;
+            what is not there yet is listed here, of a URL nothing.
     """
 
-    def __init__(
-        self,
-        root: Path | str,
-        objects: Iterable[str] = (),
-        entries: Iterable[tuple[str, bool]] | None = None,
-    ):
-        self.root = root
-        self._listed: dict[str, tuple[set[str], set[str]]] = {}
-
-        if entries is not None:
-            self._listed[""] = set(), set()
-        for name, is_folder in entries or ():
-            self._listed[""][0 if is_folder else 1].add(name)
-        # a store lists objects only: their folders are the parts of their names
-        for name in objects:
-            parts = name.split("/")
-            for depth, part in enumerate(parts):
-                folders, files = self._listed.setdefault("/".join(parts[:depth]), (set(), set()))
-                (files if depth == len(parts) - 1 else folders).add(part)
+    root: Path | str
+    listed: dict[str, tuple[set[str], set[str]]]
 
     def look(self, path: str = "") -> tuple[list[str], list[str]]:
         """Returns the names of folders and of files; none if the path is no folder."""
-        if path not in self._listed:
-            names: tuple[set[str], set[str]] = set(), set()
+        if path not in self.listed:
+            entries: list[tuple[str, bool]] = []
             if isinstance(self.root, Path):
-                with suppress(OSError), os.scandir(self.root / path) as entries:
-                    for entry in islice(entries, _LOOKED_AT if path else None):
-                        names[0 if entry.is_dir() else 1].add(entry.name)
-            self._listed[path] = names
-        folders, files = self._listed[path]
+                with suppress(OSError), os.scandir(self.root / path) as found:
+                    some = islice(found, _LOOKED_AT if path else None)
+                    entries = [(entry.name, entry.is_dir()) for entry in some]
+            self.listed[path] = _sort(entries)
+        folders, files = self.listed[path]
         return sorted(filterfalse(is_housekeeping, folders)), sorted(
             filterfalse(is_housekeeping, files)
         )
@@ -279,18 +271,20 @@ class _Tree:
         """Whether a folder and those in it have files of this kind, and no image of another."""
         names = self._names(path, depth=2)
         others = [name for name in names if not name.lower().endswith(endings)]
-        return len(others) < len(names) and not any(map(_has_image_name, others))
+        return len(others) < len(names) and not any(map(is_image, others))
 
     def _names(self, path: str, depth: int) -> list[str]:
-        folders, names = self.look(path)
-        for folder in folders[:8] if depth else ():
-            names += self._names(f"{path}/{folder}", depth - 1)
-        return names
+        folders, files = self.look(path)
+        inner = folders[:8] if depth else []
+        return files + [name for each in inner for name in self._names(f"{path}/{each}", depth - 1)]
+
+
+def _sort(entries: Iterable[tuple[str, bool]]) -> tuple[set[str], set[str]]:
+    names: tuple[set[str], set[str]] = set(), set()
+    for name, is_folder in entries:
+        names[0 if is_folder else 1].add(name)
+    return names
 
 
 def _join(*parts: str) -> str:
     return "/".join(filter(None, parts))
-
-
-def _has_image_name(name: str) -> bool:
-    return name.lower().endswith(IMAGE_EXTENSIONS)

@@ -23,7 +23,7 @@ from dali_pipes.data.sources.names import (
     LOOPS,
     is_housekeeping,
     list_entries,
-    sort_names,
+    select_images,
     split_of,
 )
 from dali_pipes.data.sources.options import SourceOptions
@@ -168,7 +168,7 @@ def _list_images(folder: Path, root: Path, apart: Path) -> tuple[list[Named], li
         apart: a folder that is not looked into: that of the masks may be in that of the images.
     """
     files, omissions = _list_below(folder, apart)
-    images, others = sort_names(files)
+    images, others = select_images(files)
     if not images:
         raise ManifestError(
             f"{folder}: no such folder, or no image in it ({', '.join(IMAGE_EXTENSIONS)})"

@@ -260,7 +260,7 @@ def list_entries(folder: str | Path) -> list[tuple[str, bool]]:
         return sorted((entry.name, entry.is_dir()) for entry in entries)
 
 
-def sort_names(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
+def select_images(paths: Iterable[str]) -> tuple[list[str], list[Omission]]:
     """Returns the images among these paths, and what is left out by kind; both in the order of the
     paths.
 
@@ -389,12 +389,6 @@ def refuse_split_folders(
         f"{place}: holds {' and '.join(splits)}, not classes; name one of them: {place}/{first} "
         f"(classes=[{','.join(splits)}] takes them as classes)"
     )
-
-
-def refuse_split_names(place: Path | str, names: Iterable[str]) -> None:
-    """Raises ManifestError if folders of these names are splits whatever is in them."""
-    images = dict.fromkeys(names, 1)
-    refuse_split_folders(place, images, {name: set() for name in images})
 
 
 def refuse_inner_folders(

@@ -1,8 +1,10 @@
 """`SourceOptions`: how a source of images is read, and which kinds of source take which option."""
 
 import codecs
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Self
 
 from dali_pipes.checks import check_choice
 from dali_pipes.data.image_files.headers import ScanOptions
@@ -195,6 +197,14 @@ class SourceOptions(ScanOptions):
     def refuse_untaken(self, source: object, kind: str) -> None:
         """Raises ConfigError for an option that would change nothing of a source of this kind."""
         refuse(self.list_untaken(source, kind))
+
+    def leave_out(self, untaken: Collection[str]) -> Self:
+        """These options with the defaults of those that are named as in `list_given`."""
+        usual = SourceOptions()
+        own = {name: getattr(usual, name) for name in untaken if hasattr(usual, name)}
+        named = [each.removeprefix("targets.") for each in untaken if each not in own]
+        targets = replace(self.targets, **{name: getattr(NO_TARGETS, name) for name in named})
+        return replace(self, **own, targets=targets)
 
 
 def taken_by(name: str) -> set[str]:

@@ -1,7 +1,6 @@
 """Scans of folders and shards, which go on from an earlier one that a file in a cache has.
 
-`scan` reads the images, `cache_file` names the file for a folder of such files, and `count_beside`
-counts what is left out beside shards.
+`read_images` reads the images, and `count_beside` counts what is left out beside shards.
 """
 
 import hashlib
@@ -61,23 +60,19 @@ def read_images(source: str | Path, options: SourceOptions) -> ImageTable:
             "a scan for targets is not cached; leave out cache, and save the manifest"
         )
 
-    images = _scan_readable(root, options)
-    # for an index: opening it compares these with what is asked for
-    images = images.with_facts(reading=note_reading(options))
-    images = add_targets(images, root, options)
-
-    return finish(images, options)
-
-
-def _scan_readable(root: str | Path, options: SourceOptions) -> ImageTable:
-    """Scans folders or shards, and names a folder that may not be read."""
     try:
-        return _scan(root, options)
+        images = _scan(root, options)
     except PermissionError as error:
         place = os.fsdecode(error.filename or os.fspath(root))
         raise ManifestError(
             f"{place}: {describe_os_error(error)}; make it readable, or move it away"
         ) from None
+
+    # for an index: opening it compares these with what is asked for
+    images = images.with_facts(reading=note_reading(options))
+    images = add_targets(images, root, options)
+
+    return finish(images, options)
 
 
 def _scan(root: str | Path, options: SourceOptions) -> ImageTable:
@@ -179,42 +174,33 @@ def _save_cached(images: ImageTable, cache: Path) -> ImageTable:
         saved.save(images, cache)
         return saved.load(cache) if cache.suffix == saved.MAPPED else images
     except OSError as error:
-        log.warning(
-            "the scan cannot be cached in %s (%s); continuing without a cache",
-            cache,
-            error.strerror,
-        )
+        why = error.strerror
+        log.warning("the scan cannot be cached in %s (%s); continuing without a cache", cache, why)
         return images
 
 
 def _cache_of(root: str | Path, options: SourceOptions) -> Path | None:
-    """The file of the cached scan; None: there is none."""
+    """The file of the cached scan; None: there is none, or it cannot be used.
+
+    A damaged file in the folder of caches is removed.
+    """
     if options.cache:
         return Path(options.cache)
     if options.cache_dir is None or options.targets.named:
         return None
-    return cache_file(options.cache_dir, root, options.with_labels)
 
-
-def cache_file(folder: str | Path, root: str | Path, with_labels: bool = True) -> Path | None:
-    """The file for the cached scan of a root; None if the cache cannot be used.
-
-    A damaged file there is removed.
-    """
     # scans with and without labels have different rows
-    purpose = b"" if with_labels else b"\0without labels"
+    purpose = b"" if options.with_labels else b"\0without labels"
     key = hashlib.sha256(os.fsencode(absolute(root)) + purpose).hexdigest()[:16]
-    file = Path(folder, f"{Path(root).name[:60] or 'root'}-{key}{saved.MAPPED}")
-
+    file = Path(options.cache_dir, f"{Path(root).name[:60] or 'root'}-{key}{saved.MAPPED}")
     try:
         if file.exists() and not saved.is_manifest(file):
             log.warning("%s is damaged; the images are scanned again", file)
             file.unlink()
     except OSError as error:  # such as the home of another user, in a container
+        why = describe_os_error(error)
         log.warning(
-            "the cache %s cannot be used (%s); continuing without a cache",
-            folder,
-            describe_os_error(error),
+            "the cache %s cannot be used (%s); continuing without a cache", file.parent, why
         )
         return None
     return file

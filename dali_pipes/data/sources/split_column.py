@@ -207,7 +207,7 @@ def find_folders(paths: Sequence[str]) -> Splits | None:
     cells = np.array(words, str)
     if _UNKNOWN in words:
         return None
-    found = _count("the folders of its images", cells)
+    found = _count("the folders of its images", cells)._replace(is_sure=False)
     return found if len(found.counts) > 1 else None
 
 
@@ -321,24 +321,22 @@ def choose_rows(
     columns = {name: name_classes(table[name], (classes or {}).get(name)) for name in names}
     either = filter(None, (find_words(columns), find_flags(columns)))
     found = max(either, key=lambda each: len(each.counts), default=None)
-    if found is not None and (found.is_sure or split is not None):
-        return _choose(place, found, split)
-    if found is not None and len(found.counts) < 2:
-        return Chosen(None, [])
+    numbers = find_numbers(columns) if found is None else ""
+    if found is None and not numbers:
+        found = find_folders(paths)
 
-    numbers = "" if found else find_numbers(columns)
-    found = found or (None if numbers else find_folders(paths))
-    if split is not None and found is not None:
+    if found is not None and (found.is_sure or split is not None):
         return _choose(place, found, split)
     if split is not None:
         what = numbers or "has no column of splits, such as split with train and val"
         raise ManifestError(f"{place}: {what}; leave out split={split!r}")
-    notes = [doubt(numbers, [], len(table))] if numbers else []
-    if found is not None:
-        what = f"rows are of several splits by {found.name}, {found.describe()}"
+
+    # nobody is asked where it is only likely
+    in_doubt = numbers
+    if found is not None and len(found.counts) > 1:
         instead = "give a table for each, or split='train' or another; split='all' takes all"
-        notes.append(doubt(f"{what}; {instead}", [], len(table)))
-    return Chosen(None, notes)
+        in_doubt = f"rows are of several splits by {found.name}, {found.describe()}; {instead}"
+    return Chosen(None, [doubt(in_doubt, [], len(table))] if in_doubt else [])
 
 
 def _choose(place: Path | str, found: Splits, split: str | None) -> Chosen:

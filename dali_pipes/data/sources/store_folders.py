@@ -26,7 +26,7 @@ from dali_pipes.data.shards.listing import FileVersion, find_objects
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.sources.folders import Folder, make_labels, sort_by_class
 from dali_pipes.data.sources.layouts import refuse_other_objects
-from dali_pipes.data.sources.names import HOUSEKEEPING_FOLDERS, is_housekeeping, sort_names
+from dali_pipes.data.sources.names import HOUSEKEEPING_FOLDERS, is_housekeeping, select_images
 from dali_pipes.data.sources.rows.earlier import EarlierScan, known_headers
 from dali_pipes.data.sources.rows.files import file_rows
 from dali_pipes.errors import ManifestError
@@ -108,7 +108,7 @@ def _list_folders(names: Iterable[str]) -> list[Folder]:
             housekeeping.add("/".join(above[: depth + 1]))
 
     folders = [
-        Folder(path, 0, *sort_names(sorted(files)))
+        Folder(path, 0, *select_images(sorted(files)))
         for path, files in sorted(by_folder.items(), key=lambda pair: pair[0].split("/"))
     ]
     folders[0].omissions.extend(

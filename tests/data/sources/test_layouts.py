@@ -76,6 +76,10 @@ LAYOUTS = {
         {"leftImg8bit/train/a/1.png": PNG, "gtFine/train/a/2.png": PNG},
         "images and masks.* in gtFine",
     ),
+    "texts beside images": (
+        {"images/1.jpg": JPEG, "annotations/1.txt": BOX},
+        "YOLO's layout, with .txt files in annotations",
+    ),
     "camvid": ({"train/1.png": PNG, "trainannot/1.png": PNG}, "images and masks.* in trainannot"),
     "lmdb": ({"data.mdb": bytes(64), "lock.mdb": b""}, "LMDB"),
     "lmdb by split": ({"train_lmdb/data.mdb": bytes(64)}, "train_lmdb: is an LMDB"),
@@ -88,10 +92,11 @@ LAYOUTS = {
     "mnist": ({"raw/train-images-idx3-ubyte": bytes(16)}, "MNIST"),
     "archives": ({"train.zip": b"PK", "val.zip": b"PK"}, "train.zip: is a compressed archive"),
 }
+NONE = "no class folders and no images in it; put"
 FLAT = {
     "flat": ({"1.jpg": JPEG}, "no class folders in it, only images side by side.*with_labels=Fals"),
-    "a table alone": ({"train.csv": "path,label\n1.jpg,0"}, "no class folders in it; put"),
-    "empty": ({".DS_Store": b"x"}, "no class folders in it, it is empty"),
+    "a table alone": ({"train.csv": "path,label\n1.jpg,0"}, NONE),
+    "empty": ({".DS_Store": b"x"}, NONE),
 }
 ROOTS = LAYOUTS | FLAT
 
