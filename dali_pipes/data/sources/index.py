@@ -123,7 +123,7 @@ def _load_index(place: str) -> ImageTable:
     was_there = file.exists() and file.stat().st_size == version[0]
     if not was_there:
         with open_replacing(file) as out:
-            download(place, version, out.write)
+            download(place, version, out)
 
     try:
         images = saved_manifests.load(file)
