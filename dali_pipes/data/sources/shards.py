@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dali_pipes.data.composed import composed
 from dali_pipes.data.image_files.headers import (
@@ -85,16 +85,17 @@ def scan_shards(
             "targets"
         )
     # the rows of shards that are as they were come from the earlier scan
-    tables = _unchanged_rows(known, shards, check) if known is not None and len(known) else {}
-    missing = [name for name in shards if name not in tables]
+    tables = [] if known is None else [_unchanged_rows(known, shards, check)]
+    kept = {name for rows in tables for name in pc.unique(rows["path"]).to_pylist()}
+    missing = [name for name in shards if name not in kept]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
-    read = map_items(
+    tables += map_items(
         partial(read_shard, check=check), files, len(files), "reading shards", check, many=True
     )
-    tables |= zip(missing, read, strict=True)
-
-    ordered = [tables[name] for name in shards]
-    if not sum(map(len, ordered)):
+    if kept and missing:
+        table = pa.concat_tables(tables)
+        tables = [table.take(np.argsort(_number_shards(table, shards), kind="stable"))]
+    if not sum(map(len, tables)):
         raise ManifestError(
             f"{root}: its {len(shards)} shards hold no image; each needs images with a label "
             "of the same key"
@@ -102,9 +103,9 @@ def scan_shards(
 
     classes = read_class_names(root)
     if check.targets.boxes:
-        return *_with_objects(root, ordered, classes, check.targets), classes is not None
+        return *_with_objects(root, tables, classes, check.targets), classes is not None
 
-    table = pa.concat_tables(ordered)
+    table = pa.concat_tables(tables)
     if not check.with_labels:
         return [], replace_column(table, "label", no_labels(len(table))), False
 
@@ -134,45 +135,33 @@ def scan_shards(
     return classes, replace_column(table, "problem", problem), are_named
 
 
+def _number_shards(rows: pa.Table, shards: Iterable[bytes]) -> NDArray[np.int64]:
+    """Returns the place of each row's shard among these; -1: it is none of them."""
+    numbers = pc.index_in(rows["path"], pa.array(list(shards), pa.large_binary()))
+    return np.asarray(numbers.fill_null(-1), np.int64)
+
+
 def _unchanged_rows(
     known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions
-) -> dict[bytes, pa.Table]:
-    """Returns the known rows of each unchanged shard.
+) -> pa.Table:
+    """Returns the known rows of the shards that are as they were.
 
     A shard is left out if it could not be read to its end, or if a problem of it is not in its
     bytes alone.
     """
-    # rows of one shard follow each other: each border is where another shard begins
-    codes = known["path"].combine_chunks().dictionary_encode()
-    borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1)).tolist()
-    rows: dict[bytes, pa.Table] = {}
-    # a shard comes twice: with its usable images, and further on with its others
-    for start, end in pairwise(borders):
-        name, run = known["path"][start].as_py(), known.slice(start, end - start)
-        rows[name] = pa.concat_tables([rows[name], run]).combine_chunks() if name in rows else run
-
-    return {
-        name: rows[name]
-        for name in shards
-        if name in rows and _is_unchanged(shards[name], rows[name], check)
-    }
-
-
-def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> bool:
-    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != version:
-        return False
+    numbers = _number_shards(known, shards)
+    # the last one is that of shards that are gone
+    versions = np.array([*shards.values(), (-1, -1)], np.int64)[numbers]
+    there = np.stack([known[name].to_numpy() for name in ("file_bytes", "mtime_ns")], axis=1)
+    same = (versions == there).all(axis=1)
     # a problem of the shard itself has no member; such a shard may be readable by now
-    good, whole = (
-        usable_rows(rows, check),
-        pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py(),
-    )
-
+    same &= pc.greater(pc.binary_length(known["member"]), 0).to_numpy()
     # an image with a size and a problem may be usable under other options, such as max_pixels
-    return bool(
-        whole
-        and (good == rows["problem"].is_null().to_numpy()).all()
-        and not pixels(rows)[~good].any()
-    )
+    good = usable_rows(known, check)
+    same &= good == known["problem"].is_null().to_numpy()
+    same &= good | (pixels(known) == 0)
+
+    return known.filter(~np.isin(numbers, numbers[~same]))
 
 
 def is_shard(path: str | Path) -> bool:
@@ -259,9 +248,6 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
             )
             members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
-            if check.targets.mask:
-                checked = zip(members, headers, strict=True)
-                headers = [_with_mask(number, member, header, check) for member, header in checked]
             # a copy in the cache that is removed is cut off too, maybe while it was read here
             if is_remote(file) and is_gone(number):
                 return read_shard(shard, check)
@@ -282,15 +268,6 @@ def _open(file: str, version: FileVersion) -> Iterator[int]:
     else:
         with open(file, "rb", buffering=0) as opened:
             yield opened.fileno()
-
-
-def _with_mask(number: int, member: ShardMember, header: Header, check: ScanOptions) -> Header:
-    """The header of an image, with what is wrong with its mask in the same open shard."""
-    if header.problem:
-        return header
-    mask = open_part(number, *_mask_place(member))
-    why = mask_problem(mask, *mask_size(header, check), check.verify)
-    return header._replace(problem=why and f"its mask: {why}")
 
 
 def _mask_place(member: ShardMember) -> tuple[int, int]:
@@ -428,4 +405,10 @@ def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions)
     if problem:
         return Header(member.length, mtime_ns, problem=problem)
     part = open_part(number, member.offset, member.length)
-    return examine(part, member.length, mtime_ns, check)
+    header = examine(part, member.length, mtime_ns, check)
+    if not check.targets.mask or header.problem:
+        return header
+    # in the same open shard
+    mask = open_part(number, *_mask_place(member))
+    why = mask_problem(mask, *mask_size(header, check), check.verify)
+    return header._replace(problem=why and f"its mask: {why}")
