@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,6 @@ from dali_pipes.data.shards.listing import FileVersion, Listing, is_object, list
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.shards.store_requests import RefusedError
 from dali_pipes.data.sources.names import (
-    Pattern,
     is_housekeeping,
     pattern_of_files,
     refuse_several_splits,
@@ -203,26 +202,55 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
 
 def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
     """Returns the same as `list_shards`, whatever splits the shards are of."""
+    folder, names, listing = list_files(source, is_shard)
+    names = list(filter(is_shard, names))
+    if listing is not None:
+        versions = listing.versions(names)
+    elif names and folder == source and _has_folders(folder):
+        versions = {}
+    else:
+        versions = {name: _version(os.path.join(folder, name)) for name in names}
+    return folder, {os.fsencode(name): version for name, version in versions.items()}
+
+
+def list_files(
+    source: Path | str, is_file: Callable[[str], bool]
+) -> tuple[Path | str, list[str], Listing | None]:
+    """Returns the folder of the files that a source is, their names, sorted, and what an object
+    store says of them.
+
+    They are the source itself, those of a pattern, or those directly in a folder or under a URL,
+    without housekeeping.
+
+    Args:
+        is_file: whether a URL may be one file, by its name.
+
+    Raises:
+        ManifestError: nothing matches the pattern, or a web server has no such file.
+    """
     pattern = pattern_of_files(source)
-    if isinstance(source, str):
-        return _list_remote(source, pattern)
+    if isinstance(source, Path):
+        if pattern:
+            return pattern.folder, pattern.select(os.listdir(pattern.folder)), None
+        if source.is_file():
+            return source.parent, [source.name], None
+        inside = os.listdir(source) if source.is_dir() else []
+        return source, sorted(name for name in inside if not is_housekeeping(name)), None
 
-    if source.is_file():
-        return source.parent, {os.fsencode(source.name): _version(os.fspath(source))} if is_shard(
-            source
-        ) else {}
-
-    folder = Path(pattern.folder) if pattern else source
-    entries = list(os.scandir(folder)) if folder.is_dir() else []
-    entries = [entry for entry in entries if not is_housekeeping(entry.name)]
     if pattern:
-        matches = set(pattern.select(entry.name for entry in entries))
-        entries = [entry for entry in entries if entry.name in matches]
-    elif any(entry.is_dir() for entry in entries):
-        return folder, {}
+        return str(pattern.folder), *pattern.find()
+    if is_file(source) and is_object(source):
+        folder, _, name = source.rpartition("/")
+        return folder, [name], Listing(folder, {name: None})
+    if is_file(source) and is_web(source):
+        raise ManifestError(f"{source}: its server has no such file")
+    listing = list_objects(source)
+    names = sorted(name for name in listing if not is_housekeeping(name))
+    return source.rstrip("/"), names, listing
 
-    names = sorted(entry.name for entry in entries if is_shard(entry.name))
-    return folder, {os.fsencode(name): _version(folder / name) for name in names}
+
+def _has_folders(folder: Path | str) -> bool:
+    return any(entry.is_dir() and not is_housekeeping(entry.name) for entry in os.scandir(folder))
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
@@ -369,26 +397,6 @@ def read_class_names(root: Path | str) -> list[str] | None:
             f"{file}: has a class in two forms of its accents; write each name in one way"
         )
     return [forms[name] for name in names]
-
-
-def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, FileVersion]]:
-    folder = url.rstrip("/")
-    if pattern:
-        folder = str(pattern.folder)
-        names, listing = pattern.find()
-    elif is_shard(url) and is_object(url):
-        folder, _, name = url.rpartition("/")
-        names, listing = [name], Listing(folder, {name: None})
-    elif is_shard(url) and is_web(url):
-        raise ManifestError(f"{url}: its server has no such file")
-    else:
-        listing = list_objects(url)
-        names = sorted(listing)
-
-    versions = listing.versions(
-        name for name in names if is_shard(name) and not is_housekeeping(name)
-    )
-    return folder, {os.fsencode(name): version for name, version in versions.items()}
 
 
 def _version(file: str | Path) -> FileVersion:
