@@ -159,7 +159,7 @@ def test_the_truth_has_an_average_precision_of_1(coco, config):
     from pycocotools.cocoeval import COCOeval
 
     manifest = dp.Manifest.from_coco(coco, progress=False)
-    assert manifest.classes == ["n3", "n17", "n90"] and manifest.facts.category_ids == [3, 17, 90]
+    assert manifest.classes == ["n3", "n17", "n90"] and manifest.category_ids == [3, 17, 90]
     found = []
     for batch in batches(manifest, TRANSFORMS["shortest size, flips"], config):
         for image_id, boxes, labels in zip(
@@ -173,7 +173,7 @@ def test_the_truth_has_an_average_precision_of_1(coco, config):
             ):
                 one = {
                     "image_id": image_id,
-                    "category_id": manifest.facts.category_ids[label],
+                    "category_id": manifest.category_ids[label],
                     "score": 1.0,
                 }
                 found.append(one | {"bbox": [left, top, right - left, bottom - top]})
@@ -219,14 +219,12 @@ def test_ids_of_categories_follow_their_classes(coco, tmp_path):
         manifest.subset(np.arange(3)),
         dp.Manifest.concat([manifest, manifest]),
     ):
-        assert each.facts.category_ids == [3, 17, 90]
+        assert each.category_ids == [3, 17, 90]
     more = manifest.with_classes(["more", "n90", "n17", "n3"])
-    assert more.facts.category_ids == [None, 90, 17, 3]
-    assert manifest.map_classes({"n3": "x"}).facts.category_ids == [3, 17, 90]
-    assert manifest.map_classes({"n3": "n17"}).facts.category_ids is None
-    assert (
-        dp.Manifest.concat([manifest, manifest.map_classes({"n3": "x"})]).facts.category_ids is None
-    )
+    assert more.category_ids == [None, 90, 17, 3]
+    assert manifest.map_classes({"n3": "x"}).category_ids == [3, 17, 90]
+    assert manifest.map_classes({"n3": "n17"}).category_ids is None
+    assert dp.Manifest.concat([manifest, manifest.map_classes({"n3": "x"})]).category_ids is None
 
 
 def test_what_cannot_be_taken_back_is_refused(coco):

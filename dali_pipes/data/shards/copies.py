@@ -237,7 +237,7 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
                 os.truncate(descriptor, version[0])
 
             with open(partial, "r+b") as file:
-                (_unpack if is_group(url) else _download)(url, version, file)
+                (_unpack if is_group(url) else download)(url, version, file)
                 file.flush()
                 # otherwise, after a power cut, the name may be there and some of the bytes zero
                 os.fsync(file.fileno())
@@ -258,10 +258,6 @@ def _make(url: str, version: FileVersion, copy: Path, take_held: bool) -> bool:
             raise error from None
         finally:
             partial.unlink(missing_ok=True)
-
-
-def _download(url: str, version: FileVersion, file: BinaryIO) -> None:
-    download(url, version, file.write)
 
 
 def _unpack(name: str, version: FileVersion, file: BinaryIO) -> None:

@@ -6,7 +6,7 @@
 """
 
 import io
-from collections.abc import Callable
+import shutil
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -44,13 +44,15 @@ def write_object(url: str, content: bytes) -> None:
     request(url, "pipe_file", len(content), content)
 
 
-def open_object(url: str) -> BinaryIO:
+def open_object(url: str, size: int | None = None) -> BinaryIO:
     """Opens an object as a file whose parts are fetched as they are read.
 
     Opening and reading raise OSError if it cannot be reached.
-    """
 
-    size, whole = version_of(url)[0], b""
+    Args:
+        size: of the object in bytes; None: its store is asked.
+    """
+    total, whole = version_of(url)[0] if size is None else size, b""
 
     def read(view: memoryview, at: int) -> int:
         nonlocal whole
@@ -59,16 +61,16 @@ def open_object(url: str) -> BinaryIO:
             first, last = at + start, at + start + len(part)
             answer = whole or _read_part(url, first, last)
             # the store cannot send a part: it is not asked again for each
-            if len(answer) == size:
+            if len(answer) == total:
                 whole = answer
             part[:] = answer[first:last] if whole else _slice(answer, first, last)
         return len(view)
 
-    return io.BufferedReader(RangeFile(read, size), _READ_AHEAD)
+    return io.BufferedReader(RangeFile(read, total), _READ_AHEAD)
 
 
-def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -> None:
-    """Reads an object part by part and passes each part to `write`.
+def download(url: str, version: FileVersion, out: BinaryIO) -> None:
+    """Writes an object into a file, part by part.
 
     Its version is asked for once, at the end, when that covers all parts.
 
@@ -76,15 +78,7 @@ def download(url: str, version: FileVersion, write: Callable[[bytes], object]) -
         OSError: it is of another version, or cannot be read.
     """
     try:
-        for start in range(0, version[0], _CHUNK):
-            part = _read_part(url, start, end := min(start + _CHUNK, version[0]))
-            if len(part) == end - start:
-                write(part)
-                continue
-            if len(part) != version[0]:
-                raise OSError(CHANGED)
-            write(part[start:])  # the store sends no parts, and so all of it
-            break
+        shutil.copyfileobj(open_object(url, version[0]), out, _CHUNK)
         now = version_of(url)
     except OSError:
         now = version

@@ -25,16 +25,8 @@ _ATTEMPTS_WHILE_FAILING = 2
 _ATTEMPTS_UNANSWERED = 4
 _QUIET_ATTEMPTS = 3  # of a request, before a warning says what it waits for
 _DEADLINE_S, _SLOWEST = 30.0, 100_000  # of a request: seconds, plus one for so many bytes
-_PACKAGES = {
-    "http": "aiohttp",
-    "https": "aiohttp",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "az": "adlfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
-    "hf": "huggingface_hub",
-}
+# those that fsspec's own error does not name as pip does
+_PACKAGES = {"s3": "'dali_pipes[s3]'", "s3a": "'dali_pipes[s3]'", "hf": "huggingface_hub"}
 _SETTINGS = "docs/object-stores.md has the settings of stores"
 log = logging.getLogger(__name__)
 # stores in which a request failed in all attempts, and none has succeeded since
@@ -156,10 +148,7 @@ def _connect(url: str) -> tuple[Any, str]:
 
         files, path = _file_system(fsspec, scheme, encode_url(url))
     except ImportError as error:
-        install = _PACKAGES.get(
-            scheme,
-            "'dali_pipes[s3]'" if scheme.startswith("s3") else "the package that it asks for",
-        )
+        install = _PACKAGES.get(scheme, "the package that it asks for")
         raise ConfigError(
             f"{url} needs fsspec with its package for {scheme}:// ({error}); pip install {install}"
         ) from None

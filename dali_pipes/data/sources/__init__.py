@@ -14,7 +14,6 @@
       a data set of another program         layouts.py names it
 
 `options.py` has the options of all of them, and says which kinds take each. `rows/` turns files and
-objects into rows of a manifest, `extents.py` reads headers of images that are parts of files,
-`tree.py` lists what is below a folder, `names.py` says what names of files and folders mean, and
-`targets.py` checks objects and masks after the images are known.
+objects into rows of a manifest, `tree.py` lists what is below a folder, `names.py` says what names
+of files and folders mean, and `targets.py` checks objects and masks after the images are known.
 """

@@ -26,19 +26,16 @@ from dali_pipes.data.features import class_names, features_of, find_image_column
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.shards.addresses import is_remote
-from dali_pipes.data.shards.listing import is_object, list_objects, version_of
+from dali_pipes.data.shards.listing import version_of
 from dali_pipes.data.shards.parquet import group_name, read_group
 from dali_pipes.data.shards.remote import open_object
 from dali_pipes.data.sources.names import (
-    Pattern,
-    is_housekeeping,
-    pattern_of_files,
     refuse_several_splits,
 )
 from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
-from dali_pipes.data.sources.shards import is_shard
+from dali_pipes.data.sources.shards import is_shard, list_files
 from dali_pipes.data.sources.split_column import Chosen, choose_rows, is_called_split
 from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
@@ -67,47 +64,15 @@ def embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
 
 def all_embedded_files(source: Path | str, path_column: str = "path") -> list[str]:
     """Returns the same as `embedded_files`, whatever splits the files are of."""
-    pattern = pattern_of_files(source)
+    folder, names, _ = list_files(source, lambda name: name.endswith(_SUFFIX))
+    files = [os.path.join(folder, name) for name in names if name.endswith(_SUFFIX)]
     # a store is not asked for the schema of each file, which would be a request for each
     if isinstance(source, str):
-        return _list_remote(source, pattern)
+        is_folder = folder == source.rstrip("/")
+        return [] if is_folder and any(map(is_shard, names)) else files
 
-    is_named = bool(pattern) or not source.is_dir()
-    if pattern:
-        folder = Path(pattern.folder)
-        files = [
-            folder / name for name in pattern.select(os.listdir(folder) if folder.is_dir() else ())
-        ]
-    elif source.is_dir():
-        files = sorted(
-            file for file in source.glob(f"*{_SUFFIX}") if not is_housekeeping(file.name)
-        )
-    else:
-        files = [source]
-
-    return [
-        str(file)
-        for file in files
-        if file.suffix == _SUFFIX and _holds_images(file, path_column, is_named)
-    ]
-
-
-def _list_remote(url: str, pattern: Pattern | None) -> list[str]:
-    folder = str(pattern.folder) if pattern else _folder_of(url)
-    if pattern:
-        names, _ = pattern.find()
-    elif url.endswith(_SUFFIX):
-        names = [url.rpartition("/")[2]] if is_object(url) else []
-    else:
-        names = sorted(list_objects(folder))
-        names = [] if any(map(is_shard, names)) else names
-
-    names = [name for name in names if not is_housekeeping(name)]
-    return [f"{folder}/{name}" for name in names if name.endswith(_SUFFIX)]
-
-
-def _folder_of(source: str) -> str:
-    return source.rpartition("/")[0] if source.endswith(_SUFFIX) else source.rstrip("/")
+    is_named = folder != source
+    return [file for file in files if _holds_images(Path(file), path_column, is_named)]
 
 
 def _holds_images(file: Path, path_column: str, is_named: bool) -> bool:

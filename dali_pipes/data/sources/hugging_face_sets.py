@@ -20,12 +20,18 @@ from numpy.typing import NDArray
 from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.features import class_names, find_image_column, refuse_mode
-from dali_pipes.data.image_files.headers import Header, ScanOptions
+from dali_pipes.data.image_files.headers import (
+    Header,
+    ScanOptions,
+    describe_os_error,
+    examine,
+    read_header,
+)
 from dali_pipes.data.image_table import ImageTable
-from dali_pipes.data.reader import Extent
+from dali_pipes.data.range_file import open_part
+from dali_pipes.data.reader import Extent, OpenFile
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.parquet import Mappings, NotMappedError
-from dali_pipes.data.sources.extents import place_columns, read_part
 from dali_pipes.data.sources.hugging_face import scan_rows
 from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.reading import finish, note_reading
@@ -139,7 +145,12 @@ def _read_images(
     files = sorted({each.file for each in images if each.file})
     root = os.path.commonpath([Path(file).parent for file in files])
     paths = {file: os.fsencode(os.path.relpath(file, root)) for file in files} | {"": b"no image"}
-    return Path(root), [paths[each.file] for each in images], headers, place_columns(images)
+    places = {
+        "member": pa.array([os.fsencode(each.member) for each in images], pa.large_binary()),
+        "offset": pa.array([each.offset for each in images], pa.int64()),
+        "file_bytes": pa.array([each.stamp[0] for each in images], pa.int64()),
+    }
+    return Path(root), [paths[each.file] for each in images], headers, places
 
 
 def _list_images(name: str, column: pa.ChunkedArray, rows: Any) -> list[Extent]:
@@ -220,7 +231,16 @@ def _refuse_elsewhere(name: str, images: list[Extent]) -> None:
 
 
 def _read_image(check: ScanOptions, image: Extent) -> Header:
-    """The header of the image of a row. A bad image raises nothing."""
+    """The header of the image of a row. A bad image, or a changed file, raises nothing."""
     if not image.file:
         return Header(0, 0, problem="no image in this row; give it one, or remove the row")
-    return read_part(check, image)
+    if not image.member:
+        return read_header(image.file, check)
+
+    length, mtime_ns = image.length, image.stamp[1]
+    try:
+        file = OpenFile(image.file, image.stamp)
+        part = open_part(file.number, image.offset, length)
+        return examine(part, length, mtime_ns, check)
+    except OSError as error:
+        return Header(length, mtime_ns, problem=describe_os_error(error))

@@ -18,14 +18,14 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.omissions import is_of_label
 from dali_pipes.data.shards.addresses import absolute, is_remote, is_web
 from dali_pipes.data.shards.copies import cache_folder, copy_of
-from dali_pipes.data.shards.listing import list_objects, version_of
+from dali_pipes.data.shards.listing import version_of
 from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.shards.remote import download, write_object
 from dali_pipes.data.shards.store_requests import RefusedError
 from dali_pipes.data.sources.beside import INDEX
 from dali_pipes.data.sources.hugging_face import all_embedded_files
-from dali_pipes.data.sources.names import is_housekeeping, refuse_several_splits
-from dali_pipes.data.sources.shards import is_shard, list_all_shards
+from dali_pipes.data.sources.names import refuse_several_splits
+from dali_pipes.data.sources.shards import list_all_shards
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.files import open_replacing
@@ -87,12 +87,8 @@ def read_index(url: str, asked: dict[str, Any]) -> ImageTable | None:
     if is_remote(before) or not images.shards.bytes.any():
         return images
 
-    listing = list_objects(url)
-    listed = listing.versions(name for name in images.shards.names if name in listing)
-    unknown = [
-        name for name in listing if name not in images.shards.names and not is_housekeeping(name)
-    ]
-    if added := list(filter(is_shard, unknown)):
+    listed = {os.fsdecode(name): version for name, version in list_all_shards(url)[1].items()}
+    if added := sorted(listed.keys() - set(images.shards.names)):
         raise ManifestError(f"{place}: {added[0]} is not in the index; write it again: {again}")
 
     # a shard that was replaced by one of another size would give other images
@@ -123,7 +119,7 @@ def _load_index(place: str) -> ImageTable:
     was_there = file.exists() and file.stat().st_size == version[0]
     if not was_there:
         with open_replacing(file) as out:
-            download(place, version, out.write)
+            download(place, version, out)
 
     try:
         images = saved.load(file)

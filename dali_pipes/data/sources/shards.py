@@ -9,16 +9,16 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dali_pipes.data.composed import composed
 from dali_pipes.data.image_files.headers import (
@@ -41,7 +41,6 @@ from dali_pipes.data.shards.listing import FileVersion, Listing, is_object, list
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.shards.store_requests import RefusedError
 from dali_pipes.data.sources.names import (
-    Pattern,
     is_housekeeping,
     pattern_of_files,
     refuse_several_splits,
@@ -85,16 +84,17 @@ def scan_shards(
             "targets"
         )
     # the rows of shards that are as they were come from the earlier scan
-    tables = _unchanged_rows(known, shards, check) if known is not None and len(known) else {}
-    missing = [name for name in shards if name not in tables]
+    tables = [] if known is None else [_unchanged_rows(known, shards, check)]
+    kept = {name for rows in tables for name in pc.unique(rows["path"]).to_pylist()}
+    missing = [name for name in shards if name not in kept]
     files = [(os.path.join(os.fsencode(root), name), shards[name]) for name in missing]
-    read = map_items(
+    tables += map_items(
         partial(read_shard, check=check), files, len(files), "reading shards", check, many=True
     )
-    tables |= zip(missing, read, strict=True)
-
-    ordered = [tables[name] for name in shards]
-    if not sum(map(len, ordered)):
+    if kept and missing:
+        table = pa.concat_tables(tables)
+        tables = [table.take(np.argsort(_number_shards(table, shards), kind="stable"))]
+    if not sum(map(len, tables)):
         raise ManifestError(
             f"{root}: its {len(shards)} shards hold no image; each needs images with a label "
             "of the same key"
@@ -102,9 +102,9 @@ def scan_shards(
 
     classes = read_class_names(root)
     if check.targets.boxes:
-        return *_with_objects(root, ordered, classes, check.targets), classes is not None
+        return *_with_objects(root, tables, classes, check.targets), classes is not None
 
-    table = pa.concat_tables(ordered)
+    table = pa.concat_tables(tables)
     if not check.with_labels:
         return [], replace_column(table, "label", no_labels(len(table))), False
 
@@ -134,45 +134,33 @@ def scan_shards(
     return classes, replace_column(table, "problem", problem), are_named
 
 
+def _number_shards(rows: pa.Table, shards: Iterable[bytes]) -> NDArray[np.int64]:
+    """Returns the place of each row's shard among these; -1: it is none of them."""
+    numbers = pc.index_in(rows["path"], pa.array(list(shards), pa.large_binary()))
+    return np.asarray(numbers.fill_null(-1), np.int64)
+
+
 def _unchanged_rows(
     known: pa.Table, shards: dict[bytes, FileVersion], check: ScanOptions
-) -> dict[bytes, pa.Table]:
-    """Returns the known rows of each unchanged shard.
+) -> pa.Table:
+    """Returns the known rows of the shards that are as they were.
 
     A shard is left out if it could not be read to its end, or if a problem of it is not in its
     bytes alone.
     """
-    # rows of one shard follow each other: each border is where another shard begins
-    codes = known["path"].combine_chunks().dictionary_encode()
-    borders = np.flatnonzero(np.diff(codes.indices.to_numpy(), prepend=-1, append=-1)).tolist()
-    rows: dict[bytes, pa.Table] = {}
-    # a shard comes twice: with its usable images, and further on with its others
-    for start, end in pairwise(borders):
-        name, run = known["path"][start].as_py(), known.slice(start, end - start)
-        rows[name] = pa.concat_tables([rows[name], run]).combine_chunks() if name in rows else run
-
-    return {
-        name: rows[name]
-        for name in shards
-        if name in rows and _is_unchanged(shards[name], rows[name], check)
-    }
-
-
-def _is_unchanged(version: FileVersion, rows: pa.Table, check: ScanOptions) -> bool:
-    if (rows["file_bytes"][0].as_py(), rows["mtime_ns"][0].as_py()) != version:
-        return False
+    numbers = _number_shards(known, shards)
+    # the last one is that of shards that are gone
+    versions = np.array([*shards.values(), (-1, -1)], np.int64)[numbers]
+    there = np.stack([known[name].to_numpy() for name in ("file_bytes", "mtime_ns")], axis=1)
+    same = (versions == there).all(axis=1)
     # a problem of the shard itself has no member; such a shard may be readable by now
-    good, whole = (
-        usable_rows(rows, check),
-        pc.all(pc.greater(pc.binary_length(rows["member"]), 0)).as_py(),
-    )
-
+    same &= pc.greater(pc.binary_length(known["member"]), 0).to_numpy()
     # an image with a size and a problem may be usable under other options, such as max_pixels
-    return bool(
-        whole
-        and (good == rows["problem"].is_null().to_numpy()).all()
-        and not pixels(rows)[~good].any()
-    )
+    good = usable_rows(known, check)
+    same &= good == known["problem"].is_null().to_numpy()
+    same &= good | (pixels(known) == 0)
+
+    return known.filter(~np.isin(numbers, numbers[~same]))
 
 
 def is_shard(path: str | Path) -> bool:
@@ -214,26 +202,55 @@ def list_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion
 
 def list_all_shards(source: Path | str) -> tuple[Path | str, dict[bytes, FileVersion]]:
     """Returns the same as `list_shards`, whatever splits the shards are of."""
+    folder, names, listing = list_files(source, is_shard)
+    names = list(filter(is_shard, names))
+    if listing is not None:
+        versions = listing.versions(names)
+    elif names and folder == source and _has_folders(folder):
+        versions = {}
+    else:
+        versions = {name: _version(os.path.join(folder, name)) for name in names}
+    return folder, {os.fsencode(name): version for name, version in versions.items()}
+
+
+def list_files(
+    source: Path | str, is_file: Callable[[str], bool]
+) -> tuple[Path | str, list[str], Listing | None]:
+    """Returns the folder of the files that a source is, their names, sorted, and what an object
+    store says of them.
+
+    They are the source itself, those of a pattern, or those directly in a folder or under a URL,
+    without housekeeping.
+
+    Args:
+        is_file: whether a URL may be one file, by its name.
+
+    Raises:
+        ManifestError: nothing matches the pattern, or a web server has no such file.
+    """
     pattern = pattern_of_files(source)
-    if isinstance(source, str):
-        return _list_remote(source, pattern)
+    if isinstance(source, Path):
+        if pattern:
+            return pattern.folder, pattern.select(os.listdir(pattern.folder)), None
+        if source.is_file():
+            return source.parent, [source.name], None
+        inside = os.listdir(source) if source.is_dir() else []
+        return source, sorted(name for name in inside if not is_housekeeping(name)), None
 
-    if source.is_file():
-        return source.parent, {os.fsencode(source.name): _version(os.fspath(source))} if is_shard(
-            source
-        ) else {}
-
-    folder = Path(pattern.folder) if pattern else source
-    entries = list(os.scandir(folder)) if folder.is_dir() else []
-    entries = [entry for entry in entries if not is_housekeeping(entry.name)]
     if pattern:
-        matches = set(pattern.select(entry.name for entry in entries))
-        entries = [entry for entry in entries if entry.name in matches]
-    elif any(entry.is_dir() for entry in entries):
-        return folder, {}
+        return str(pattern.folder), *pattern.find()
+    if is_file(source) and is_object(source):
+        folder, _, name = source.rpartition("/")
+        return folder, [name], Listing(folder, {name: None})
+    if is_file(source) and is_web(source):
+        raise ManifestError(f"{source}: its server has no such file")
+    listing = list_objects(source)
+    names = sorted(name for name in listing if not is_housekeeping(name))
+    return source.rstrip("/"), names, listing
 
-    names = sorted(entry.name for entry in entries if is_shard(entry.name))
-    return folder, {os.fsencode(name): _version(folder / name) for name in names}
+
+def _has_folders(folder: Path | str) -> bool:
+    return any(entry.is_dir() and not is_housekeeping(entry.name) for entry in os.scandir(folder))
 
 
 def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table:
@@ -259,9 +276,6 @@ def read_shard(shard: tuple[bytes, FileVersion], check: ScanOptions) -> pa.Table
             )
             members = list(parts) if size else [ShardMember(problem="empty file")]
             headers = [_header(number, member, mtime_ns, check) for member in members]
-            if check.targets.mask:
-                checked = zip(members, headers, strict=True)
-                headers = [_with_mask(number, member, header, check) for member, header in checked]
             # a copy in the cache that is removed is cut off too, maybe while it was read here
             if is_remote(file) and is_gone(number):
                 return read_shard(shard, check)
@@ -282,15 +296,6 @@ def _open(file: str, version: FileVersion) -> Iterator[int]:
     else:
         with open(file, "rb", buffering=0) as opened:
             yield opened.fileno()
-
-
-def _with_mask(number: int, member: ShardMember, header: Header, check: ScanOptions) -> Header:
-    """The header of an image, with what is wrong with its mask in the same open shard."""
-    if header.problem:
-        return header
-    mask = open_part(number, *_mask_place(member))
-    why = mask_problem(mask, *mask_size(header, check), check.verify)
-    return header._replace(problem=why and f"its mask: {why}")
 
 
 def _mask_place(member: ShardMember) -> tuple[int, int]:
@@ -394,26 +399,6 @@ def read_class_names(root: Path | str) -> list[str] | None:
     return [forms[name] for name in names]
 
 
-def _list_remote(url: str, pattern: Pattern | None) -> tuple[str, dict[bytes, FileVersion]]:
-    folder = url.rstrip("/")
-    if pattern:
-        folder = str(pattern.folder)
-        names, listing = pattern.find()
-    elif is_shard(url) and is_object(url):
-        folder, _, name = url.rpartition("/")
-        names, listing = [name], Listing(folder, {name: None})
-    elif is_shard(url) and is_web(url):
-        raise ManifestError(f"{url}: its server has no such file")
-    else:
-        listing = list_objects(url)
-        names = sorted(listing)
-
-    versions = listing.versions(
-        name for name in names if is_shard(name) and not is_housekeeping(name)
-    )
-    return folder, {os.fsencode(name): version for name, version in versions.items()}
-
-
 def _version(file: str | Path) -> FileVersion:
     try:
         return version_of(os.fspath(file))
@@ -428,4 +413,10 @@ def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions)
     if problem:
         return Header(member.length, mtime_ns, problem=problem)
     part = open_part(number, member.offset, member.length)
-    return examine(part, member.length, mtime_ns, check)
+    header = examine(part, member.length, mtime_ns, check)
+    if not check.targets.mask or header.problem:
+        return header
+    # in the same open shard
+    mask = open_part(number, *_mask_place(member))
+    why = mask_problem(mask, *mask_size(header, check), check.verify)
+    return header._replace(problem=why and f"its mask: {why}")

@@ -8,7 +8,7 @@ Only the beginning of each image is fetched, and the last bytes of a PNG too.
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
+from io import BufferedReader
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from dali_pipes.data.image_files.headers import (
     is_image,
 )
 from dali_pipes.data.omissions import Omission, count_by_kind
+from dali_pipes.data.range_file import RangeFile
 from dali_pipes.data.shards.listing import FileVersion, find_objects
 from dali_pipes.data.shards.remote import read_object
 from dali_pipes.data.sources.folders import Folder, make_labels, sort_by_class
@@ -34,7 +35,7 @@ from dali_pipes.system.progress import track
 
 _REQUESTS = 32  # sent at the same time
 _HEAD = 2**16  # bytes that nearly all headers fit into
-_PNG, _PNG_END = b"\x89PNG", 12  # how a PNG starts, and the bytes of its last chunk (IEND)
+_PNG_END = 12  # bytes of the last chunk of a PNG (IEND)
 
 
 def scan_objects(
@@ -125,60 +126,30 @@ def _list_numbered(names: Iterable[str]) -> list[str]:
     return sorted(filter(is_housekeeping, tops))
 
 
-class _Ends(BytesIO):
-    """A file whose beginning and end were fetched, and nothing between them.
-
-    Reading anything else fails, and `lacks` records it: Pillow ignores tags of a TIFF that it
-    cannot read, so its result would be incomplete.
-
-    Args:
-        size: bytes of the whole object.
-    """
-
-    def __init__(self, beginning: bytes, end: bytes, size: int):
-        super().__init__(beginning)
-        self._length, self._end, self._size, self.lacks = len(beginning), end, size, False
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        start = self.tell()
-        stop = self._size if size is None or size < 0 else min(start + size, self._size)
-        if stop <= self._length:
-            return super().read(size)
-
-        # not in the beginning: the end has it, or nothing has
-        place = start - (self._size - len(self._end))
-        if place < 0:
-            self.lacks = True
-            raise OSError("not fetched")
-
-        part = self._end[place : stop - start + place]
-        self.seek(start + len(part))
-        return part
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        if whence == os.SEEK_END:
-            return super().seek(self._size + offset)
-        return super().seek(offset, whence)
-
-
 def _fetched_header(url: str, version: FileVersion, check: ScanOptions) -> Header:
     size, rest = version
-    if not size:
-        return Header(0, rest, problem="empty file")
-    try:
-        # the beginning of an object is one request, and has nearly every header
-        part = read_object(url, 0, size if check.verify == "full" else min(size, _HEAD))
-        if len(part) == size:
-            return examine(BytesIO(part), size, rest, check)
+    # the beginning is one request and has nearly every header; a full check decodes the image
+    beginning = size if check.verify == "full" else min(size, _HEAD)
+    content, failed = b"", list[OSError]()
 
-        end = read_object(url, size - _PNG_END, size) if part.startswith(_PNG) else b""
-        file = _Ends(part, end, size)
-        header = examine(file, size, rest, check)
-
-        # The header may be longer than usual: read the whole object.
-        if header.problem or file.lacks:
+    def read(view: memoryview, at: int) -> int:
+        nonlocal content
+        end = at + len(view)
+        try:
+            if end == size > len(content) and len(view) == _PNG_END:
+                view[:] = read_object(url, at, end)
+                return len(view)
             # with its size, so that an answer that is cut off is an error
-            header = examine(BytesIO(read_object(url, 0, size)), size, rest, check)
-        return header
-    except OSError as error:
-        raise fetch_error(url, error) from None
+            if end > len(content):
+                content = read_object(url, 0, beginning if end <= beginning else size)
+        except OSError as error:
+            failed.append(error)
+            raise
+        view[:] = content[at:end]
+        return len(view)
+
+    header = examine(BufferedReader(RangeFile(read, size)), size, rest, check)
+    # Pillow takes such an error for a broken image, or ignores it
+    if failed:
+        raise fetch_error(url, failed[0]) from None
+    return header

@@ -160,7 +160,7 @@ def test_what_is_fetched_by_half_is_never_taken_for_whole(store, cache, monkeypa
         os.kill(os.getpid(), 9)
 
     with monkeypatch.context() as patched:
-        patched.setattr(local, "_download", dies)
+        patched.setattr(local, "download", dies)
         assert in_processes(lambda: read(url, stamp), 1) == [-9]
     assert not copies(cache) and len(list(cache.glob("*.part"))) == 1
     read(other, stamp_of(other))

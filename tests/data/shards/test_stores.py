@@ -354,7 +354,7 @@ def test_a_server_without_ranges_sends_a_shard_once(store, monkeypatch):
         version = listing.version_of(url)
         asked.clear()
         content = io.BytesIO()
-        remote.download(url, version, content.write)
+        remote.download(url, version, content)
         assert content.getvalue() == (store / "shard-000000.tar").read_bytes()
         assert [method for method, _ in asked] == ["GET", "HEAD"]
         assert remote.read_object(url, 5000, 5010) == content.getvalue()[5000:5010]

@@ -15,7 +15,7 @@ from turned_files import tiff as turned_tiff
 
 from dali_pipes import Manifest
 from dali_pipes.data.sources import store_folders
-from dali_pipes.data.sources.store_folders import _HEAD, _Ends
+from dali_pipes.data.sources.store_folders import _HEAD
 
 LOCAL = fsspec.implementations.local.LocalFileSystem
 LONG = bytes(np.random.default_rng(1).integers(0, 256, 5 * _HEAD // 4, np.uint8))
@@ -127,29 +127,10 @@ def test_what_fits_into_the_first_bytes_is_one_request_and_a_png_two(folder, mon
     Manifest.scan(f"file://{folder}", progress=False)
     sizes = {name: [size for each, size in asked if each == name] for name in FILES}
     assert sizes["BMP"] == sizes["PPM"] == [_HEAD]
-    assert sizes["PNG, pixels where the first bytes end"] == [
-        _HEAD,
-        12,
-        len(FILES["PNG, pixels where the first bytes end"]),
-    ]
+    name = "PNG, pixels where the first bytes end"
+    assert sizes[name] == [_HEAD, len(FILES[name])]
+    assert sizes["PNG, end of another chunk in the last bytes"][:2] == [_HEAD, 12]
     assert all(len(each) <= 3 for each in sizes.values())
-
-
-def test_what_was_not_fetched_is_not_taken_for_the_end():
-    file = _Ends(b"012", b"89", 10)
-    assert (file.read(2), file.seek(0, os.SEEK_END), file.read(5)) == (b"01", 10, b"")
-    assert (file.seek(8), file.read(), file.seek(9), file.read(7), file.lacks) == (
-        8,
-        b"89",
-        9,
-        b"9",
-        False,
-    )
-    for place in (0, 2, 3, 7):
-        file.seek(place)
-        with pytest.raises(OSError, match="not fetched"):
-            file.read(4)
-    assert file.lacks
 
 
 def test_a_second_scan_fetches_only_what_is_new(tmp_path, monkeypatch):

@@ -342,7 +342,7 @@ def test_what_a_store_does_not_give_ends_the_run_and_is_no_bad_image(
     monkeypatch.setenv("DALI_PIPES_CACHE", str(tmp_path / "cache"))
     folder = prepared(image_folder, tmp_path / "whole", to="shards", shard_mib=1)
     whole = digests(folder)
-    monkeypatch.setattr(copies, "_download", _away)
+    monkeypatch.setattr(copies, "download", _away)
     source = dp.Manifest.open(f"file://{folder}", progress=False)
     with pytest.raises(
         dp.DaliPipesError,
