@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text
-from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.features import class_names, find_image_column, refuse_mode
 from dali_pipes.data.image_files.headers import Header, ScanOptions
 from dali_pipes.data.image_table import ImageTable
@@ -26,13 +25,11 @@ from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.parquet import Mappings, NotMappedError
 from dali_pipes.data.sources.extents import place_columns, read_part
-from dali_pipes.data.sources.hugging_face import scan_rows
+from dali_pipes.data.sources.hugging_face import read_with_images
 from dali_pipes.data.sources.options import SourceOptions
-from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items
-from dali_pipes.data.sources.split_column import make_images
+from dali_pipes.data.sources.rows.table_rows import FoundImages, SourceTable
 from dali_pipes.data.sources.table_columns import refuse_missing
-from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.errors import ConfigError, ManifestError
 
 _NAME = "the data set"  # of errors
@@ -60,18 +57,12 @@ def read_dataset(source: Any, options: SourceOptions) -> ImageTable:
     """
     _refuse_others(source)
     options.refuse_untaken(_NAME, "dataset")
-    targets = options.targets
     table, features = source.data.table, source.features.to_dict()
     image = options.image_column
     if image == SourceOptions.image_column:
         image = _find_images(table.schema, features)
-    needed = {image: "image_column"}
-    is_named = options.label_column != SourceOptions.label_column
-    if is_named and options.with_labels and not targets.boxes:
-        needed[options.label_column] = "label_column"
-    refuse_missing(_NAME, table.column_names, needed)
+    refuse_missing(_NAME, table.column_names, {image: "image_column"})
     refuse_mode(_NAME, image, features)
-    options = replace(options, image_column=image)
 
     # the rows in the order of `select` and the like; None: all of them
     selected = getattr(source, "_indices", None)
@@ -79,20 +70,11 @@ def read_dataset(source: Any, options: SourceOptions) -> ImageTable:
     others = table.drop_columns([image]).replace_schema_metadata()
     others = others if rows is None else others.take(pa.array(rows))
 
-    read_images = partial(_read_images, image, table[image], rows, options)
-    root, names, made, notes, are_named, chosen = scan_rows(
-        _NAME, others, class_names(features), options, read_images
+    return read_with_images(
+        SourceTable(_NAME, others, class_names(features), turned_by_source=True),
+        replace(options, image_column=image),
+        partial(_read_images, image, table[image], rows, options),
     )
-
-    facts = ManifestFacts(
-        keypoints=targets.keypoints_named,
-        omissions=notes,
-        turned_by_source=True,
-        reading=note_reading(options),
-    )
-    result, whole = make_images(root, names, made, facts, chosen)
-    result = add_targets(result, _NAME, options)
-    return finish(result, options, are_named, whole)
 
 
 def _refuse_others(dataset: Any) -> None:
@@ -127,10 +109,8 @@ def _find_images(schema: pa.Schema, features: Mapping[str, Any]) -> str:
 
 def _read_images(
     name: str, column: pa.ChunkedArray, rows: NDArray[np.int64] | None, check: ScanOptions
-) -> tuple[Path, list[bytes], list[Header], dict[str, pa.Array]]:
-    """Returns the folder that holds all files, the path and the header of each image, and the
-    columns that say where it is.
-    """
+) -> FoundImages:
+    """Finds the images below the folder that holds all files."""
     images = _list_images(name, column, rows)
     _refuse_elsewhere(name, images)
     read = partial(_read_image, check)
@@ -139,7 +119,8 @@ def _read_images(
     files = sorted({each.file for each in images if each.file})
     root = os.path.commonpath([Path(file).parent for file in files])
     paths = {file: os.fsencode(os.path.relpath(file, root)) for file in files} | {"": b"no image"}
-    return Path(root), [paths[each.file] for each in images], headers, place_columns(images)
+    named = [paths[each.file] for each in images]
+    return FoundImages(Path(root), named, headers, place_columns(images))
 
 
 def _list_images(name: str, column: pa.ChunkedArray, rows: Any) -> list[Extent]:
