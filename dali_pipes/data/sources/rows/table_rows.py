@@ -7,9 +7,7 @@ objects and further columns beside the headers of these.
 not keep, and a doubt of those that hold boxes or keypoints, which do not move with the pixels.
 """
 
-import json
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +24,7 @@ from dali_pipes.data.features import name_numbers
 from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.reader import Labels, no_labels, read_labels
-from dali_pipes.data.labels.texts import clear_others, read_text
+from dali_pipes.data.labels.texts import clear_others, read_list, read_text
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import is_kept_type, read_columns
@@ -54,8 +52,6 @@ _SIDES = {
 }
 _PREFIX = "bbox"
 _LOOKED = 100  # cells, whose form is that of the column
-_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)"
-_NUMBERS = re.compile(rf"[\[(]?\s*{_NUMBER}(?:[\s,;]+{_NUMBER})+\s*[\])]?")
 
 
 class SourceTable(NamedTuple):
@@ -285,14 +281,8 @@ def _holds_numbers(column: pa.ChunkedArray, count: int) -> bool:
 
 
 def _read_numbers(cell: str) -> object:
-    """The numbers in a text; None: it holds something else."""
-    if not cell.strip():
-        return []
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        numbers = re.findall(_NUMBER, cell) if _NUMBERS.fullmatch(cell.strip()) else []
-        return list(map(float, numbers)) or None
+    """The numbers in a text, with brackets or without; None: it holds something else."""
+    return read_list(cell.strip()) or read_list(f"[{cell.replace(';', ',')}]")
 
 
 def _count_numbers(cell: object) -> int | None:
