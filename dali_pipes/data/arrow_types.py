@@ -78,10 +78,10 @@ def _has_field(kind: pa.DataType, name: str) -> bool:
     return pa.types.is_struct(kind) and kind.get_field_index(name) >= 0
 
 
-def fields_of(kind: pa.DataType) -> list[str]:
-    """The names of the fields of a struct, or of a list of structs; none of another type."""
+def fields_of(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of a struct, or of a list of structs; none of another type."""
     inner = kind.value_type if is_list(kind) else kind
-    return [field.name for field in inner] if pa.types.is_struct(inner) else []
+    return list(inner) if pa.types.is_struct(inner) else []
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -199,23 +199,23 @@ def _read_single(cells: LabelCells, task: str | None) -> tuple[list[str], pa.Arr
 
     if task == "classification":
         return number_classes(_whole_numbers(cells))
-    _refuse_whole_fractions(cells)
+    values = cells.values.to_numpy()
+    if np.isfinite(values).all() and (values == np.floor(values)).all():
+        hint = ", as pandas writes integers if a cell was empty"
+        _refuse_fractions(cells, "whole numbers", "they are class numbers", hint)
     return [], _to_predict(cells)
 
 
-def _refuse_whole_fractions(cells: LabelCells) -> None:
-    """Raises ManifestError if all fractions are whole."""
-    values = cells.values.cast(pa.float64()).to_numpy()
-    if np.isfinite(values).all() and (values == np.floor(values)).all():
-        raise ManifestError(
-            f"{cells.file}: the labels are whole numbers that are written as fractions, such as "
-            f"{values[0]} (row {cells.rows[0] + 1}), as pandas writes integers if a cell "
-            "was empty; give ",
-            argument("task", "classification"),
-            " if they are class numbers, or ",
-            argument("task", "regression"),
-            " if they are to be predicted",
-        )
+def _refuse_fractions(cells: LabelCells, what: str, if_classes: str, hint: str = "") -> None:
+    """Raises ManifestError for fractions that may be classes as well as numbers to predict."""
+    raise ManifestError(
+        f"{cells.file}: the labels are {what} that are written as fractions, such as "
+        f"{cells.values[0].as_py()!s:.60} (row {cells.rows[0] + 1}){hint}; give ",
+        argument("task", "classification"),
+        f" if {if_classes}, or ",
+        argument("task", "regression"),
+        " if they are to be predicted",
+    )
 
 
 def _read_several(
@@ -239,7 +239,8 @@ def _read_several(
     if not is_text(flat.values.type) and task != "regression":
         ones = find_places(lengths, flat.values, width)
     if is_fractions and task is None and ones is not None:
-        _refuse_fractional_vectors(cells)
+        a_class = "a 1 says that an image has the class"
+        _refuse_fractions(cells, "vectors of zeros and ones", a_class)
     if task == "regression" or (is_fractions and task is None):
         return [], _read_vectors(cells, flat, lengths), []
     if ones is not None:
@@ -263,18 +264,6 @@ def _read_several(
 
     lists = pa.ListArray.from_arrays(pa.array(np.append(0, lengths.cumsum()), pa.int32()), numbers)
     return classes, lists, []
-
-
-def _refuse_fractional_vectors(cells: LabelCells) -> None:
-    """Raises ManifestError for vectors of 0.0 and 1.0, which may be either."""
-    raise ManifestError(
-        f"{cells.file}: the labels are vectors of zeros and ones that are written as fractions, "
-        f"such as {cells.values[0].as_py()!s:.60} (row {cells.rows[0] + 1}); give ",
-        argument("task", "classification"),
-        " if a 1 says that an image has the class, or ",
-        argument("task", "regression"),
-        " if they are to be predicted",
-    )
 
 
 def _from_ones(
@@ -371,13 +360,11 @@ def no_labels(images: int) -> pa.Array:
 
 
 def simplify(values: pa.Array) -> pa.Array:
-    """Converts dictionaries and decimals to plain types, and strips blanks from text."""
+    """Converts decimals to fractions, and strips blanks from text."""
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        return simplify(values.dictionary_decode())
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         return values.cast(pa.float64())
-    if is_text(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return pc.utf8_trim_whitespace(values.cast(pa.large_string()))
     return values
 

@@ -9,9 +9,9 @@ import ast
 import contextlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -63,62 +63,53 @@ def read_text_lists(cells: LabelCells, task: str | None, separator: str | None) 
     Raises:
         ManifestError: only some are lists, or their items are of several kinds.
     """
-    distinct = pc.unique(cells.values.drop_null()).to_pylist()
-    looks = [text for text in distinct if text and _is_framed(text)]
-    if not looks:
+    distinct = [text for text in pc.unique(cells.values.drop_null()).to_pylist() if text]
+    framed = [text for text in distinct if _is_framed(text)]
+    if not framed:
         return cells.values
 
-    lists = {text: _parse(text) for text in looks}
+    lists = {text: items for text in framed if _are_labels(items := read_list(text))}
     # of each list whether it is one of names
-    kinds = {text: {isinstance(item, str) for item in found or ()} for text, found in lists.items()}
-    are_alike = len(set().union(*kinds.values())) <= 1 and all(
-        lists.get(text) is not None for text in distinct if text
-    )
+    kinds = {text: {isinstance(item, str) for item in items} for text, items in lists.items()}
+    are_alike = len(lists) == len(distinct) and len(set().union(*kinds.values())) <= 1
     if task == "classification" and not are_alike:
         return cells.values
-    texts = cells.values.to_pylist()
-    if all(found is None for found in lists.values()):
+    texts = cells.values.fill_null("").to_pylist()
+
+    def refuse(is_bad: Callable[[str], bool], why: str, *instead: str | Spelling) -> None:
+        bad = np.array([bool(text) and is_bad(text) for text in texts], bool)
+        cells.refuse(bad, f"the label {{value!r}} {why}", *instead)
+
+    if_names = "or give ", argument("task", "classification"), " if all are names"
+    if not lists:
         # "[cat, dog]" is a list to those who wrote it; "[unknown]" may be a name
-        is_meant = len(looks) == len([text for text in distinct if text]) and any(
-            re.search("[, ]", text) for text in looks
-        )
-        if is_meant:
-            cells.refuse(
-                np.array([bool(text) for text in texts], bool),
-                "the label {value!r} looks like a list, and cannot be read as one",
-                'write lists as JSON does, [0, 1] or ["a", "b"], or give ',
-                argument("task", "classification"),
-                " if all are names",
+        if len(framed) == len(distinct) and any(re.search("[, ]", text) for text in framed):
+            refuse(
+                lambda text: True,
+                "looks like a list, and cannot be read as one",
+                'write lists as JSON does, [0, 1] or ["a", "b"], ',
+                *if_names,
             )
         return cells.values
 
     if separator is not None:
-        cells.refuse(
-            np.array([lists.get(text or "") is not None for text in texts], bool),
-            "the label {value!r} is a list already, which nothing has to separate",
-            "leave out label_separator",
-        )
-    cells.refuse(
-        np.array([bool(text) and lists.get(text) is None for text in texts], bool),
-        "the label {value!r} is no list, and others are lists that are written as text",
-        "write all alike, or give ",
-        argument("task", "classification"),
-        " if all are names",
-    )
-
+        what = "is a list already, which nothing has to separate"
+        refuse(lists.__contains__, what, "leave out label_separator")
+    what = "is no list, and others are lists that are written as text"
+    refuse(lambda text: text not in lists, what, "write all alike, ", *if_names)
     first = next((min(kind) for kind in kinds.values() if kind), False)
-    cells.refuse(
-        np.array([bool(text) and bool(kinds[text] - {first}) for text in texts], bool),
-        "the items of the label {value!r} are of another kind than those before",
+    refuse(
+        lambda text: bool(kinds[text] - {first}),
+        "has items of another kind than those before",
         "write numbers alone, or names alone",
     )
-    return pa.array([lists[text] if text else None for text in texts], _type_of(lists, first))
+    items = [item for of_text in lists.values() for item in of_text]
+    return pa.array([lists[text] if text else None for text in texts], _type_of(items))
 
 
-def _type_of(lists: dict[str, list[Any] | None], are_names: bool) -> pa.DataType:
-    if are_names:
+def _type_of(items: list[Any]) -> pa.DataType:
+    if any(isinstance(item, str) for item in items):
         return pa.list_(pa.large_string())
-    items = [item for found in lists.values() for item in found or ()]
     if items and all(isinstance(item, bool) for item in items):
         return pa.list_(pa.bool_())
     is_whole = all(isinstance(item, int) for item in items)
@@ -126,12 +117,14 @@ def _type_of(lists: dict[str, list[Any] | None], are_names: bool) -> pa.DataType
 
 
 def _is_framed(text: str) -> bool:
-    place = _OPENS.find(text[0])
-    return place >= 0 and text[-1] == _CLOSES[place] and len(text) <= _LONGEST
+    place = _OPENS.find(text[:1])
+    return text[-1:] == _CLOSES[place] and place >= 0 and 1 < len(text) <= _LONGEST
 
 
-def _parse(text: str) -> list[Any] | None:
-    """The items of a list that is written as text; None: it is none of numbers or of names."""
+def read_list(text: str) -> list[Any] | None:
+    """The items of a list that is written as text; None: it is none."""
+    if not _is_framed(text):
+        return None
     # NumPy writes [0 1] and ['a' 'b'], over several lines if they are long; two texts side by side
     # are one to Python
     parts = _PART.findall(text[1:-1])
@@ -141,20 +134,17 @@ def _parse(text: str) -> list[Any] | None:
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             found = read(text)
             if isinstance(found, (list, tuple, set)):
-                items = sorted(found) if isinstance(found, set) else list(found)
-                return items if _are_labels(items) else None
+                return sorted(found) if isinstance(found, set) else list(found)
     # an empty set, as Python writes no other
     return [] if text == "{}" else None
 
 
-def _are_labels(items: list[Any]) -> bool:
-    """Whether these are all numbers that Arrow holds, or all names."""
-    is_small = all(
-        isinstance(item, float) or -(2**63) <= item < 2**63
+def _are_labels(items: list[Any] | None) -> TypeGuard[list[Any]]:
+    """Whether this is a list of numbers that Arrow holds, or of names."""
+    return items is not None and all(
+        isinstance(item, (str, float)) or (isinstance(item, int) and -(2**63) <= item < 2**63)
         for item in items
-        if isinstance(item, (int, float))
     )
-    return all(isinstance(item, (int, float, str)) for item in items) and is_small
 
 
 def find_places(

@@ -8,12 +8,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from dali_pipes.data.omissions import Omission, count_by_kind
 from dali_pipes.data.shards.listing import list_objects
-from dali_pipes.data.shards.parquet import group_of, is_group
 from dali_pipes.data.sources.names import is_pattern, select_images
 from dali_pipes.data.sources.shards import (
     CLASSES_FILE,
@@ -78,20 +74,3 @@ def _count_in_folders(folder: Path | str, shards: Collection[str]) -> list[Omiss
         if (is_shard(file) or file.endswith(".parquet")) and file not in shards
     ]
     return count_by_kind(unread)
-
-
-def count_beside_parquet(
-    source: Path | str, folder: Path | str, paths: pa.ChunkedArray
-) -> list[Omission]:
-    """Counts what is beside the Parquet files that hold images.
-
-    Returns nothing for a table of paths.
-
-    Args:
-        folder, paths: the place of all images.
-    """
-    if not len(paths) or not is_group(os.fsdecode(paths[0].as_py())):
-        return []
-
-    names = {os.fsencode(group_of(os.fsdecode(path))[0]) for path in pc.unique(paths).to_pylist()}
-    return count_beside(source, folder, names)

@@ -7,8 +7,10 @@ with several lines in them are looked at here.
 
 import codecs
 import csv
+import io
 import re
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ import pyarrow.csv
 
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.sources.options import SourceOptions
-from dali_pipes.data.sources.table_columns import missing_error
+from dali_pipes.data.sources.table_columns import refuse_missing
 from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
@@ -95,29 +97,22 @@ def _as_utf8(file: Path, content: bytes, options: SourceOptions) -> bytes:
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     encoding = options.encoding or ("utf-16" if is_wide else "utf-8")
     is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
-    if content.startswith(codecs.BOM_UTF8):
-        if not is_utf8:
-            what = f"begins with the mark of UTF-8, and encoding={encoding!r} is given"
-            raise ManifestError(f"{file}: {what}; leave out ", argument("encoding"))
-        content = content[len(codecs.BOM_UTF8) :]
+    if content.startswith(codecs.BOM_UTF8) and not is_utf8:
+        what = f"begins with the mark of UTF-8, and encoding={encoding!r} is given"
+        raise ManifestError(f"{file}: {what}; leave out ", argument("encoding"))
 
-    # block by block, so that a large table is not in memory a second time as text
-    decoder = codecs.getincrementaldecoder(encoding)()
-    blocks = []
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        # + 1 gives a last block, maybe an empty one, by which a cut-off character is noticed
-        for start in range(0, len(content) + 1, _BLOCK):
-            is_last = start + _BLOCK > len(content)
-            text = decoder.decode(content[start : start + _BLOCK], is_last)
-            # UTF-16 and UTF-32 without their mark look like this
-            if "\0" in text:
-                raise UnicodeError
-            if not is_utf8:
-                blocks.append(text.encode())
+        # block by block, so that a large table is not in memory a second time as text
+        with io.TextIOWrapper(io.BytesIO(content), encoding, newline="") as text:
+            content = b"".join(block.encode() for block in iter(partial(text.read, _BLOCK), ""))
+        # UTF-16 and UTF-32 without their mark look like this
+        if b"\0" in content:
+            raise UnicodeError
     except UnicodeError:
         what = f"is not text in {encoding}; give the encoding that it has: "
         raise ManifestError(f"{file}: {what}", argument("encoding")) from None
-    return content if is_utf8 else b"".join(blocks).removeprefix(codecs.BOM_UTF8)
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def _read_header(file: Path, content: bytes, options: SourceOptions) -> tuple[list[str], str]:
@@ -128,17 +123,18 @@ def _read_header(file: Path, content: bytes, options: SourceOptions) -> tuple[li
     start = content[:_BLOCK].decode(errors="ignore").lstrip("\r\n")
     line = re.split(r"[\r\n]", start, maxsplit=1)[0][:_LONGEST]
     if not line:
-        needed = f"{options.path_column},{options.label_column}"
+        needed = f"{options.path_column},{options.labels}"
         raise ManifestError(f"{file}: is empty; begin it with a line of names, such as {needed}")
 
-    headers = {
-        delimiter: next(csv.reader([line], delimiter=delimiter)) for delimiter in options.delimiters
-    }
-    for delimiter, names in headers.items():
-        if options.path_column in map(_bare, names):
-            return names, delimiter
-    names = [_bare(name)[:_SHOWN] for name in max(headers.values(), key=len)]
-    raise missing_error(file, names, {options.path_column: "path_column"})
+    headers = [
+        (next(csv.reader([line], delimiter=delimiter)), delimiter)
+        for delimiter in options.delimiters
+    ]
+    names, delimiter = max(
+        headers, key=lambda each: (options.path_column in map(_bare, each[0]), len(each[0]))
+    )
+    refuse_missing(file, list(map(_bare, names)), {options.path_column: "path_column"})
+    return names, delimiter
 
 
 def _refuse_rows_in_cells(

@@ -1,42 +1,45 @@
 """Parquet files that hold the images themselves, as Hugging Face's `datasets` writes them, beside
 labels and further columns.
 
-`embedded_files` says which files of a source are such. `scan_embedded` reads their columns
-(`_read_columns`), and `scan_rows` makes rows of them and of the images of each row group
-(`_read_groups`), as it does for an open data set (hugging_face_sets.py).
+`embedded_files` says which files of a source are such. `read_embedded` reads their columns
+(`_read_columns`), and `read_with_images` those and the images of each row group (`_read_groups`),
+as it does for an open data set (hugging_face_sets.py).
 
 A row group is the smallest part of a Parquet file that can be read alone; loaders unpack it into
 one file in the cache, so an image's place is its position in that file.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dali_pipes.data.arrow_types import is_list, plain, with_fields
-from dali_pipes.data.features import class_names, features_of, find_image_column, name_numbers
+from dali_pipes.data.features import class_names, features_of, find_image_column
 from dali_pipes.data.image_files.headers import Header, ScanOptions, examine
-from dali_pipes.data.omissions import Omission
+from dali_pipes.data.image_table import ImageTable
+from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.listing import version_of
 from dali_pipes.data.shards.parquet import group_name, read_group
 from dali_pipes.data.shards.remote import open_object
+from dali_pipes.data.sources.beside import count_beside
 from dali_pipes.data.sources.names import (
     refuse_several_splits,
 )
 from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.rows.files import map_items
-from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
+from dali_pipes.data.sources.rows.table_rows import FoundImages, SourceTable, read_rows
 from dali_pipes.data.sources.shards import is_shard, list_files
-from dali_pipes.data.sources.split_column import Chosen, choose_rows, is_called_split
+from dali_pipes.data.sources.split_column import is_called_split
+from dali_pipes.data.sources.table_columns import check_columns
 from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
@@ -89,15 +92,13 @@ def _holds_images(file: Path, path_column: str, is_named: bool) -> bool:
     return path_column not in schema.names and found is not None
 
 
-def scan_embedded(
-    file: Path | str,
-    files: list[str],
-    options: SourceOptions,
-) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool, Chosen]:
-    """Returns root, class names, rows and notes of images that are in the Parquet files themselves,
-    whether these name the classes, and which rows are wanted.
+def read_embedded(place: Path | str, files: list[str], options: SourceOptions) -> ImageTable:
+    """Reads images that are in the Parquet files themselves, and what is said of them.
 
     The classes have the names that `datasets` notes in the files' metadata, if it does.
+
+    Args:
+        place: the source that the files are of.
     """
     columns, groups = zip(*map(_read_columns, files), strict=True)
     try:
@@ -117,74 +118,58 @@ def scan_embedded(
             raise ManifestError(f"{other}: has other names of classes than {files[0]}, {both}")
 
     every = [group for of_file in groups for group in of_file]
-    read_images = partial(_read_groups, file, every, options)
-    return scan_rows(file, table, named, options, read_images)
+    return read_with_images(
+        SourceTable(place, table, named), options, partial(_read_groups, place, every, options)
+    )
 
 
-def scan_rows(
-    place: Path | str,
-    table: pa.Table,
-    names: Mapping[str, list[str]],
-    options: SourceOptions,
-    read_images: Callable[[], tuple[Path | str, list[bytes], list[Header], dict[str, pa.Array]]],
-) -> tuple[Path | str, list[str], pa.Table, list[Omission], bool, Chosen]:
-    """Returns root, class names, rows and notes of rows that hold their images, whether the source
-    names the classes, and which rows are wanted.
-
-    Args:
-        place: the data set, for errors.
-        table: the columns besides the images.
-        names: of columns of class numbers the names of the classes.
-        read_images: reads the root, the path and the header of each image, and the columns that say
-            where it is. It is called last, since it takes long.
-    """
-    targets = options.targets
+def read_with_images(
+    source: SourceTable, options: SourceOptions, read_images: Callable[[], FoundImages]
+) -> ImageTable:
+    """Reads rows that hold their images, as `read_rows` does."""
+    place, table, targets = source.place, source.table, options.targets
     if targets.mask:
         raise ManifestError(
             f"{place}: masks are not read from rows that hold their images; leave out targets.mask"
         )
     if options.with_labels and not targets.boxes:
-        options = _name_labels(place, table, names, options)
-    label = options.label_column
+        options = _name_labels(source, options)
     table = with_fields(plain(table), targets.named.values())
-    check_columns(place, table, options)
-    used = {label, *targets.named.values()}
-    chosen = choose_rows(place, table, used, options.split, classes=names)
-    labels = read_row_labels(place, table, options, label in names)
-
-    root, paths, headers, places = read_images()
-    classes, rows, notes = build_rows(place, table, paths, headers, places, options, labels)
-    # the labels, or those of the objects
-    classes, are_named, doubts = name_numbers(table, targets.box_labels or label, names, classes)
-    return root, classes, rows, [*notes, *doubts], are_named, chosen
+    check_columns(place, table, options, label_option=source.label_option)
+    return read_rows(source._replace(table=table), options, read_images)
 
 
-def _name_labels(
-    place: Path | str,
-    table: pa.Table,
-    names: Mapping[str, list[str]],
-    options: SourceOptions,
-) -> SourceOptions:
+def _name_labels(source: SourceTable, options: SourceOptions) -> SourceOptions:
     """Names the column of labels where nobody does and none is called label: the only one of class
     numbers.
 
     Raises:
         ManifestError: there are several, of which one has to be named.
     """
-    if options.label_column != "label" or "label" in table.column_names:
+    table = source.table
+    if options.label_column is not None or "label" in table.column_names:
         return options
     found = [
         name
-        for name in names
+        for name in source.names
         if name in table.column_names
         and name not in options.targets.named.values()
         and not is_list(table[name].type)
         and not is_called_split(name)
     ]
     if len(found) > 1:
-        what = f"{place}: has several columns of classes, {', '.join(found)}; name one: "
-        raise ManifestError(what, argument("label_column", found[0]))
+        what = f"{source.place}: has several columns of classes, {', '.join(found)}; name one: "
+        raise ManifestError(what, argument(source.label_option, found[0]))
     return replace(options, label_column=found[0]) if found else options
+
+
+def place_columns(images: Sequence[Extent]) -> dict[str, pa.Array]:
+    """The columns of a manifest's table that say where in its file each image is."""
+    return {
+        "member": pa.array([os.fsencode(each.member) for each in images], pa.large_binary()),
+        "offset": pa.array([each.offset for each in images], pa.int64()),
+        "file_bytes": pa.array([each.stamp[0] for each in images], pa.int64()),
+    }
 
 
 def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
@@ -214,39 +199,32 @@ def _read_columns(file: str) -> tuple[pa.Table, list[tuple[str, int, int]]]:
 
 def _read_groups(
     source: Path | str, groups: list[tuple[str, int, int]], check: ScanOptions
-) -> tuple[Path | str, list[bytes], list[Header], dict[str, pa.Array]]:
-    """Returns the folder of the files, the path of each image, which is its row group's, its
-    header, and the columns member, offset and file_bytes.
-    """
-    groups_read = list(
-        map_items(
-            partial(_read_group, check), groups, len(groups), "reading row groups", check, many=True
-        )
-    )
+) -> FoundImages:
+    """Finds the images of row groups; the path of each is its row group's."""
+    read = partial(_read_group, check)
+    found = list(map_items(read, groups, len(groups), "reading row groups", check, many=True))
 
     # A row group is unpacked into one file, its images one after the other.
-    paths, members, offsets, sizes = [], [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for (file, number, _), (headers, names) in zip(groups, groups_read, strict=True):
-        lengths = np.array([header.bytes for header in headers], np.int64)
-        paths += [group_name(os.fsencode(file.rpartition("/")[2]), number)] * len(headers)
-        members += names
-        offsets.append(np.cumsum(lengths) - lengths)
-        sizes.append(np.full(len(headers), lengths.sum()))
+    images: list[Extent] = []
+    for (file, number, time), (headers, members) in zip(groups, found, strict=True):
+        path = os.fsdecode(group_name(os.fsencode(file.rpartition("/")[2]), number))
+        ends = list(accumulate(header.bytes for header in headers))
+        for member, header, end in zip(members, headers, ends, strict=True):
+            images.append(Extent(path, member, end - header.bytes, header.bytes, (ends[-1], time)))
 
-    places = {
-        "member": pa.array(members, pa.large_binary()),
-        "offset": pa.array(np.concatenate(offsets), pa.int64()),
-        "file_bytes": pa.array(np.concatenate(sizes), pa.int64()),
-    }
     root: Path | str = groups[0][0].rpartition("/")[0]
     if isinstance(source, Path):
         root = source if source.is_dir() else source.parent
-    return root, paths, [header for headers, _ in groups_read for header in headers], places
+    return FoundImages(
+        root,
+        [os.fsencode(each.file) for each in images],
+        [header for headers, _ in found for header in headers],
+        place_columns(images),
+        count_beside(source, root, {os.fsencode(file.rpartition("/")[2]) for file, *_ in groups}),
+    )
 
 
-def _read_group(
-    check: ScanOptions, group: tuple[str, int, int]
-) -> tuple[list[Header], list[bytes]]:
+def _read_group(check: ScanOptions, group: tuple[str, int, int]) -> tuple[list[Header], list[str]]:
     """Returns the header of each image, and its name: its path in the data set, or its row."""
     file, number, mtime_ns = group
     try:
@@ -269,7 +247,7 @@ def _read_group(
                 else "no image"
             )
             headers.append(Header(0, mtime_ns, problem=f"no bytes in this row: {why}"))
-        members.append(os.fsencode(path or f"row {row}"))
+        members.append(path or f"row {row}")
     return headers, members
 
 

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text
-from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.features import class_names, find_image_column, refuse_mode
 from dali_pipes.data.image_files.headers import (
     Header,
@@ -32,13 +31,11 @@ from dali_pipes.data.range_file import open_part
 from dali_pipes.data.reader import Extent, OpenFile
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.parquet import Mappings, NotMappedError
-from dali_pipes.data.sources.hugging_face import scan_rows
+from dali_pipes.data.sources.hugging_face import place_columns, read_with_images
 from dali_pipes.data.sources.options import SourceOptions
-from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import map_items
-from dali_pipes.data.sources.split_column import make_images
+from dali_pipes.data.sources.rows.table_rows import FoundImages, SourceTable
 from dali_pipes.data.sources.table_columns import refuse_missing
-from dali_pipes.data.sources.targets import add_targets
 from dali_pipes.errors import ConfigError, ManifestError
 
 _NAME = "the data set"  # of errors
@@ -66,18 +63,12 @@ def read_dataset(source: Any, options: SourceOptions) -> ImageTable:
     """
     _refuse_others(source)
     options.refuse_untaken(_NAME, "dataset")
-    targets = options.targets
     table, features = source.data.table, source.features.to_dict()
     image = options.path_column
     if image == SourceOptions.path_column:
         image = _find_images(table.schema, features)
-    needed = {image: "image"}
-    is_named = options.label_column != SourceOptions.label_column
-    if is_named and options.with_labels and not targets.boxes:
-        needed[options.label_column] = "label"
-    refuse_missing(_NAME, table.column_names, needed)
+    refuse_missing(_NAME, table.column_names, {image: "image"})
     refuse_mode(_NAME, image, features)
-    options = replace(options, path_column=image)
 
     # the rows in the order of `select` and the like; None: all of them
     selected = getattr(source, "_indices", None)
@@ -85,20 +76,13 @@ def read_dataset(source: Any, options: SourceOptions) -> ImageTable:
     others = table.drop_columns([image]).replace_schema_metadata()
     others = others if rows is None else others.take(pa.array(rows))
 
-    read_images = partial(_read_images, image, table[image], rows, options)
-    root, names, made, notes, are_named, chosen = scan_rows(
-        _NAME, others, class_names(features), options, read_images
+    return read_with_images(
+        SourceTable(
+            _NAME, others, class_names(features), turned_by_source=True, label_option="label"
+        ),
+        replace(options, path_column=image),
+        partial(_read_images, image, table[image], rows, options),
     )
-
-    facts = ManifestFacts(
-        keypoints=targets.keypoints_named,
-        omissions=notes,
-        turned_by_source=True,
-        reading=note_reading(options),
-    )
-    result, whole = make_images(root, names, made, facts, chosen)
-    result = add_targets(result, _NAME, options)
-    return finish(result, options, are_named, whole)
 
 
 def _refuse_others(dataset: Any) -> None:
@@ -133,10 +117,8 @@ def _find_images(schema: pa.Schema, features: Mapping[str, Any]) -> str:
 
 def _read_images(
     name: str, column: pa.ChunkedArray, rows: NDArray[np.int64] | None, check: ScanOptions
-) -> tuple[Path, list[bytes], list[Header], dict[str, pa.Array]]:
-    """Returns the folder that holds all files, the path and the header of each image, and the
-    columns that say where it is.
-    """
+) -> FoundImages:
+    """Finds the images below the folder that holds all files."""
     images = _list_images(name, column, rows)
     _refuse_elsewhere(name, images)
     read = partial(_read_image, check)
@@ -145,12 +127,8 @@ def _read_images(
     files = sorted({each.file for each in images if each.file})
     root = os.path.commonpath([Path(file).parent for file in files])
     paths = {file: os.fsencode(os.path.relpath(file, root)) for file in files} | {"": b"no image"}
-    places = {
-        "member": pa.array([os.fsencode(each.member) for each in images], pa.large_binary()),
-        "offset": pa.array([each.offset for each in images], pa.int64()),
-        "file_bytes": pa.array([each.stamp[0] for each in images], pa.int64()),
-    }
-    return Path(root), [paths[each.file] for each in images], headers, places
+    named = [paths[each.file] for each in images]
+    return FoundImages(Path(root), named, headers, place_columns(images))
 
 
 def _list_images(name: str, column: pa.ChunkedArray, rows: Any) -> list[Extent]:

@@ -111,9 +111,9 @@ class SourceOptions(ScanOptions):
             table is refused.
         path_column: of a table, the column of the paths; of a data set of Hugging Face, the column
             of the images, by default the only one of the type Image.
-        label_column: of a table, the column of the labels. Where the rows hold the images, that is
-            by default `label`, or else the only column that `datasets` notes as a ClassLabel, whose
-            names become the class names; -1 is no label there.
+        label_column: of a table, the column of the labels; None: `label`, or where the rows hold
+            the images and have no such column the only one that `datasets` notes as a ClassLabel.
+            Its names become the class names, and -1 is no label there.
         label_separator: of a table, splits a label that is text into several, as ";" does in
             "cat;dog"; None: it is one class name.
         delimiter: of a CSV, the character between the cells; None: the first of , ; tab and | by
@@ -138,7 +138,7 @@ class SourceOptions(ScanOptions):
     images: str | Path | None = option(None, kinds=("coco", "csv", "parquet"))
     split: str | None = option(None, check_choice, CHOSEN_SPLITS, kinds=TABLES)
     path_column: str = option("path", check_column, kinds=TABLES)
-    label_column: str = option("label", check_column, kinds=TABLES)
+    label_column: str | None = option(None, check_column, kinds=TABLES)
     label_separator: str | None = option(None, kinds=TABLES)
     delimiter: str | None = option(None, check_delimiter, kinds=("csv",))
     encoding: str | None = option(None, check_encoding, kinds=("csv",))
@@ -148,9 +148,14 @@ class SourceOptions(ScanOptions):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.path_column == self.label_column:
+        if self.path_column == self.labels:
             both = f"path_column and label_column are both {self.path_column!r}"
             raise ConfigError(f"{both}; name two columns")
+
+    @property
+    def labels(self) -> str:
+        """The name of the column of labels."""
+        return self.label_column or "label"
 
     @property
     def delimiters(self) -> tuple[str, ...]:

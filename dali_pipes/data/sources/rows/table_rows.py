@@ -1,33 +1,39 @@
-"""Makes rows of a manifest from the columns of a table of paths, or of Parquet files that hold the
-images.
+"""Makes a manifest of the columns of a table of paths, or of rows that hold their images.
 
-`check_columns` refuses a table that lacks a column, `read_row_labels` reads the labels, and
-`build_rows` puts labels, objects and further columns beside the headers of the images.
+`read_rows` chooses the rows of a split, reads the labels and then the images, and puts labels,
+objects and further columns beside the headers of these.
 
 `list_left_columns` tells of columns that nobody reads: a note of those whose type a manifest does
 not keep, and a doubt of those that hold boxes or keypoints, which do not move with the pixels.
 """
 
-import json
-import re
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import fields_of, is_list, is_text
 from dali_pipes.data.doubts import doubt
+from dali_pipes.data.facts import ManifestFacts
+from dali_pipes.data.features import name_numbers
 from dali_pipes.data.image_files.headers import Header
+from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.reader import Labels, no_labels, read_labels
+from dali_pipes.data.labels.texts import clear_others, read_list, read_text
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
 from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import is_kept_type, read_columns
 from dali_pipes.data.sources.options import SourceOptions
+from dali_pipes.data.sources.reading import finish, note_reading
 from dali_pipes.data.sources.rows.files import file_rows
 from dali_pipes.data.sources.rows.objects import number_labels, object_columns, read_cells
-from dali_pipes.data.sources.table_columns import refuse_missing
-from dali_pipes.errors import ManifestError
+from dali_pipes.data.sources.split_column import choose_rows, make_images
+from dali_pipes.data.sources.targets import add_targets
 
 # the names that others give boxes, in the order of preference, in lower case and without "_"
 _BOXES = (
@@ -46,8 +52,146 @@ _SIDES = {
 }
 _PREFIX = "bbox"
 _LOOKED = 100  # cells, whose form is that of the column
-_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)"
-_NUMBERS = re.compile(rf"[\[(]?\s*{_NUMBER}(?:[\s,;]+{_NUMBER})+\s*[\])]?")
+
+
+class SourceTable(NamedTuple):
+    """A table of images, before these are read.
+
+    Attributes:
+        place: what errors call it.
+        table: its columns; of rows that hold their images all others.
+        names: of columns of class numbers the names of the classes.
+        cells: the path in each row; nothing if the rows hold their images.
+        has_texts: whether a label is text that may mean a number, as in a CSV.
+        turned_by_source: as in `ManifestFacts`.
+        label_option: what the user calls `SourceOptions.label_column`.
+    """
+
+    place: Path | str
+    table: pa.Table
+    names: Mapping[str, list[str]]
+    cells: Sequence[bytes] = ()
+    has_texts: bool = False
+    turned_by_source: bool = False
+    label_option: str = "label_column"
+
+
+class FoundImages(NamedTuple):
+    """The images of a table.
+
+    Attributes:
+        root: the folder of their paths.
+        paths, headers: of each image.
+        columns: of the manifest: where each image is in its file, or its mask.
+        omissions: what is left out beside them.
+    """
+
+    root: Path | str
+    paths: list[bytes]
+    headers: list[Header]
+    columns: dict[str, pa.Array]
+    omissions: Sequence[Omission] = ()
+
+
+def read_rows(
+    source: SourceTable, options: SourceOptions, read_images: Callable[[], FoundImages]
+) -> ImageTable:
+    """Reads the labels, objects, columns and images of a table.
+
+    Args:
+        read_images: reads the headers of the images. It is called last, since it takes long.
+
+    Raises:
+        ManifestError: the labels make no sense, or no row has a label or an image.
+        OmissionError: `strict`, and something is left out.
+    """
+    place, table, targets = source.place, source.table, options.targets
+    used = {options.path_column, options.labels, *targets.named.values()}
+    paths = list(map(os.fsdecode, source.cells))
+    chosen = choose_rows(place, table, used, options.split, classes=source.names, paths=paths)
+    labels = _read_row_labels(source, options, chosen.rows)
+
+    found = read_images()
+    columns = found.columns | read_columns(place, table, used)
+    notes = [*found.omissions, *list_left_columns(table, used, targets)]
+    if targets.text:
+        texts = table[targets.text].combine_chunks().cast(pa.large_string())
+        columns[TARGET + "text"] = texts.fill_null("")
+
+    classes: list[str] = []
+    values, headers = no_labels(len(found.paths)), found.headers
+    if targets.boxes:
+        headers, objects = object_columns(read_cells(place, table, targets), headers, targets)
+        classes, objects[BOX_LABELS], values = number_labels(place, objects[BOX_LABELS])
+        columns |= objects
+    elif labels is not None:
+        classes, values = labels.classes, labels.values
+        notes = [*labels.notes, *notes]
+        _add_problems(headers, labels.problems)
+    if source.cells:
+        headers = _add_row_numbers(headers)
+    rows = file_rows(found.paths, values, headers, columns)
+
+    # the names of the labels, or of those of the objects
+    column = targets.box_labels or options.labels
+    classes, are_named, doubts = name_numbers(table, column, source.names, classes)
+    facts = ManifestFacts(
+        keypoints=targets.keypoints_named,
+        omissions=[*notes, *doubts],
+        turned_by_source=source.turned_by_source,
+        reading=note_reading(options),
+    )
+    images, whole = make_images(found.root, classes, rows, facts, chosen)
+    return finish(add_targets(images, place, options), options, are_named, whole)
+
+
+def _read_row_labels(
+    source: SourceTable, options: SourceOptions, wanted: NDArray[np.bool_] | None
+) -> Labels | None:
+    """Returns the labels of the rows; None: none are read, since there are only targets, or since
+    the objects have the labels.
+
+    Args:
+        wanted: (n,) which rows are used; None: all.
+    """
+    place, name = source.place, options.labels
+    is_there = name in source.table.column_names
+    if not options.with_labels or options.targets.boxes or not is_there:
+        return None
+
+    column = source.table[name]
+    if source.has_texts and options.label_separator is None:
+        cells = column.combine_chunks()
+        if wanted is not None:
+            # rows that nobody wants must not make names of numbers
+            some = cells.filter(pa.array(wanted))
+            kind = read_text(place, some, options.task, np.flatnonzero(wanted)).type
+            cells = clear_others(cells, kind, options.task)
+        column = pa.chunked_array([read_text(place, cells, options.task)])
+    # lists in a column of class numbers are no vectors
+    width = 0 if name in source.names else len(options.classes or ()) or None
+    return read_labels(place, column, options, width)
+
+
+def _add_problems(headers: list[Header], problems: Mapping[int, str]) -> None:
+    """Adds why rows have no label."""
+    for row, why in problems.items():
+        # of the image's own problem only what is wrong: the advice comes once, at the end
+        if problem := headers[row].problem:
+            why = f"{problem.partition(';')[0]}, and {why}"
+        why = f"{why} (row {row + 1}); give it one, or remove the row"
+        headers[row] = headers[row]._replace(problem=why)
+
+
+def _add_row_numbers(headers: list[Header]) -> list[Header]:
+    """Adds the row in the table, from 1, to each problem, before the advice in it."""
+    numbered = list(headers)
+    for place, header in enumerate(headers):
+        row = f"(row {place + 1})"
+        if header.problem and row not in header.problem:
+            what, semicolon, instead = header.problem.partition(";")
+            numbered[place] = header._replace(problem=f"{what} {row}{semicolon}{instead}")
+    return numbered
 
 
 def list_left_columns(table: pa.Table, used: Collection[str], targets: Targets) -> list[Omission]:
@@ -66,7 +210,7 @@ def _list_objects(table: pa.Table, left: list[pa.Field]) -> Iterator[Omission]:
     lists = [name for name in table.column_names if is_list(table.schema.field(name).type)]
     for field in left:
         # in a field of objects, or in a column of its own beside that of their labels
-        inner = [f"{field.name}.{name}" for name in fields_of(field.type)]
+        inner = [f"{field.name}.{each.name}" for each in fields_of(field.type)]
         boxes = _first_called(_BOXES, inner or [field.name])
         is_kept = is_kept_type(field.type)
         if boxes is not None and is_kept and not _holds_numbers(table[field.name], 4):
@@ -91,16 +235,10 @@ def _list_objects(table: pa.Table, left: list[pa.Field]) -> Iterator[Omission]:
                 [field.name],
                 1,
             )
-        if quadruple := _find_quadruple(_fields_in(field.type)):
+        if quadruple := _find_quadruple(fields_of(field.type)):
             yield _written_otherwise([field.name], quadruple[1])
     if quadruple := _find_quadruple(left):
         yield _written_otherwise(*quadruple)
-
-
-def _fields_in(kind: pa.DataType) -> list[pa.Field]:
-    """The fields of a struct, or of a list of structs; none of another type."""
-    inner = kind.value_type if is_list(kind) else kind
-    return list(inner) if pa.types.is_struct(inner) else []
 
 
 def _written_otherwise(names: list[str], written: str) -> Omission:
@@ -145,14 +283,8 @@ def _holds_numbers(column: pa.ChunkedArray, count: int) -> bool:
 
 
 def _read_numbers(cell: str) -> object:
-    """The numbers in a text; None: it holds something else."""
-    if not cell.strip():
-        return []
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        numbers = re.findall(_NUMBER, cell) if _NUMBERS.fullmatch(cell.strip()) else []
-        return list(map(float, numbers)) or None
+    """The numbers in a text, with brackets or without; None: it holds something else."""
+    return read_list(cell.strip()) or read_list(f"[{cell.replace(';', ',')}]")
 
 
 def _count_numbers(cell: object) -> int | None:
@@ -171,94 +303,3 @@ def _first_called(names: Sequence[str], fields: Sequence[str]) -> str | None:
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "")
-
-
-def read_row_labels(
-    file: Path | str,
-    table: pa.Table,
-    options: SourceOptions,
-    are_numbers: bool = False,
-) -> Labels | None:
-    """Returns the labels of the rows; None: none are read, since there are only targets, or since
-    the objects have the labels.
-
-    Args:
-        are_numbers: whether lists are known to be of class numbers.
-    """
-    if (
-        not options.with_labels
-        or options.targets.boxes
-        or options.label_column not in table.column_names
-    ):
-        return None
-    width = 0 if are_numbers else len(options.classes or ()) or None
-    return read_labels(file, table[options.label_column], options, width)
-
-
-def build_rows(
-    file: Path | str,
-    table: pa.Table,
-    paths: list[bytes],
-    headers: list[Header],
-    columns: dict[str, pa.Array],
-    options: SourceOptions,
-    labels: Labels | None,
-) -> tuple[list[str], pa.Table, list[Omission]]:
-    """Returns class names, a row for each image, and notes of how the table is read.
-
-    `columns` are the manifest's columns besides those that the table has.
-    """
-    targets = options.targets
-    used = {options.path_column, options.label_column, *targets.named.values()}
-    columns |= read_columns(file, table, used)
-    notes = list_left_columns(table, used, targets)
-
-    if targets.text:
-        columns[TARGET + "text"] = (
-            table[targets.text].combine_chunks().cast(pa.large_string()).fill_null("")
-        )
-
-    if targets.boxes:
-        headers, objects = object_columns(read_cells(file, table, targets), headers, targets)
-        classes, objects[BOX_LABELS], values = number_labels(file, objects[BOX_LABELS])
-        return classes, file_rows(paths, values, headers, columns | objects), notes
-
-    if labels is None:
-        return [], file_rows(paths, no_labels(len(paths)), headers, columns), notes
-
-    for row, why in labels.problems.items():
-        # of the image's own problem only what is wrong: the advice comes once, at the end
-        if problem := headers[row].problem:
-            why = f"{problem.partition(';')[0]}, and {why}"
-        why = f"{why} (row {row + 1}); give it one, or remove the row"
-        headers[row] = headers[row]._replace(problem=why)
-    rows = file_rows(paths, labels.values, headers, columns)
-    return labels.classes, rows, [*labels.notes, *notes]
-
-
-def check_columns(
-    file: Path | str,
-    table: pa.Table,
-    options: SourceOptions,
-    more: dict[str, str] | None = None,
-) -> None:
-    """Refuses a table that lacks a column.
-
-    Args:
-        more: further columns that are needed, with the option that names each.
-    """
-    targets = options.targets
-    needed = (more or {}) | {name: f"targets.{field}" for field, name in targets.named.items()}
-
-    # Targets need no label; a label column that the user names is needed, unless objects have
-    # labels.
-    is_labelled = not targets.named or (options.label_column != "label" and not targets.boxes)
-    if is_labelled and options.with_labels:
-        needed[options.label_column] = "label_column"
-    refuse_missing(file, table.column_names, needed)
-
-    for name in filter(None, (targets.mask, targets.text)):
-        if not is_text(table[name].type):
-            raise ManifestError(
-                f"{file}: the column {name} is of type {table[name].type}; it must be text"
-            )
