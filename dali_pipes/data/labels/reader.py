@@ -36,7 +36,6 @@ from dali_pipes.data.labels.texts import (
 )
 from dali_pipes.data.omissions import HOLE_IN_LABELS, NO_LABEL, Omission
 from dali_pipes.data.sources.options import SourceOptions
-from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
 # each number up to the highest label becomes a class; a label beyond this is taken for a mistake
@@ -210,11 +209,8 @@ def _refuse_whole_fractions(cells: LabelCells) -> None:
         raise ManifestError(
             f"{cells.file}: the labels are whole numbers that are written as fractions, such as "
             f"{values[0]} (row {cells.rows[0] + 1}), as pandas writes integers if a cell "
-            "was empty; give ",
-            argument("task", "classification"),
-            " if they are class numbers, or ",
-            argument("task", "regression"),
-            " if they are to be predicted",
+            "was empty; give task='classification' if they are class numbers, or "
+            "task='regression' if they are to be predicted",
         )
 
 
@@ -269,11 +265,9 @@ def _refuse_fractional_vectors(cells: LabelCells) -> None:
     """Raises ManifestError for vectors of 0.0 and 1.0, which may be either."""
     raise ManifestError(
         f"{cells.file}: the labels are vectors of zeros and ones that are written as fractions, "
-        f"such as {cells.values[0].as_py()!s:.60} (row {cells.rows[0] + 1}); give ",
-        argument("task", "classification"),
-        " if a 1 says that an image has the class, or ",
-        argument("task", "regression"),
-        " if they are to be predicted",
+        f"such as {cells.values[0].as_py()!s:.60} (row {cells.rows[0] + 1}); give "
+        "task='classification' if a 1 says that an image has the class, or task='regression' if "
+        "they are to be predicted",
     )
 
 
@@ -300,9 +294,7 @@ def _whole_numbers(cells: LabelCells) -> LabelCells:
     cells.refuse(
         ~np.isfinite(values) | (values != np.floor(values)),
         "the label {value} is not a whole number",
-        "give ",
-        argument("task", "regression"),
-        " if labels are numbers to predict",
+        "give task='regression' if labels are numbers to predict",
     )
     # so that all fit into int64; those beyond are refused later
     values = np.clip(values, -MAX_CLASSES, MAX_CLASSES)

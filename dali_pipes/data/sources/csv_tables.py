@@ -18,7 +18,6 @@ import pyarrow.csv
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.table_columns import missing_error
-from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
 _BLOCK = 1 << 22  # bytes that are decoded at once
@@ -98,7 +97,7 @@ def _as_utf8(file: Path, content: bytes, options: SourceOptions) -> bytes:
     if content.startswith(codecs.BOM_UTF8):
         if not is_utf8:
             what = f"begins with the mark of UTF-8, and encoding={encoding!r} is given"
-            raise ManifestError(f"{file}: {what}; leave out ", argument("encoding"))
+            raise ManifestError(f"{file}: {what}; leave out encoding=")
         content = content[len(codecs.BOM_UTF8) :]
 
     # block by block, so that a large table is not in memory a second time as text
@@ -115,8 +114,8 @@ def _as_utf8(file: Path, content: bytes, options: SourceOptions) -> bytes:
             if not is_utf8:
                 blocks.append(text.encode())
     except UnicodeError:
-        what = f"is not text in {encoding}; give the encoding that it has: "
-        raise ManifestError(f"{file}: {what}", argument("encoding")) from None
+        what = f"is not text in {encoding}; give the encoding that it has: encoding="
+        raise ManifestError(f"{file}: {what}") from None
     return content if is_utf8 else b"".join(blocks).removeprefix(codecs.BOM_UTF8)
 
 

@@ -40,7 +40,6 @@ from dali_pipes.data.sources.rows.files import map_items
 from dali_pipes.data.sources.rows.table_rows import build_rows, check_columns, read_row_labels
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.split_column import Chosen, choose_rows, is_called_split
-from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
 _SUFFIX = ".parquet"
@@ -217,8 +216,10 @@ def _name_labels(
         and not is_called_split(name)
     ]
     if len(found) > 1:
-        what = f"{place}: has several columns of classes, {', '.join(found)}; name one: "
-        raise ManifestError(what, argument("label_column", found[0]))
+        raise ManifestError(
+            f"{place}: has several columns of classes, {', '.join(found)}; name one: "
+            f"label_column={found[0]!r}"
+        )
     return replace(options, label_column=found[0]) if found else options
 
 

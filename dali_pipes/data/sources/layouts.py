@@ -18,7 +18,6 @@ from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.shards.addresses import is_remote, is_web
 from dali_pipes.data.sources.names import is_housekeeping, is_pattern, split_of
 from dali_pipes.data.sources.shards import is_shard
-from dali_pipes.data.spelling import no_labels
 from dali_pipes.data.table import saved
 from dali_pipes.errors import ManifestError
 
@@ -118,8 +117,10 @@ def no_classes_error(root: Path) -> ManifestError:
     start, do = f"{root}: no class folders in it", "put the images of each class into a subfolder"
     if not any(map(_has_image_name, files)):
         return ManifestError(f"{start}{'' if files else ', it is empty'}; {do}")
-    without = f"{start}, only images side by side; {do}; without labels it is taken as it is ("
-    return ManifestError(without, no_labels(), ")")
+    return ManifestError(
+        f"{start}, only images side by side; {do}; without labels it is taken as it is "
+        "(with_labels=False)"
+    )
 
 
 def local_path(source: str | Path) -> str | Path:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dali_pipes.data.spelling import argument, no_labels
 from dali_pipes.errors import ManifestError
 
 _SHOWN = 20  # columns in an error
@@ -43,5 +42,5 @@ def missing_error(
     if len(missing) < len(needed):
         what += f"{' and '.join(missing)} is missing: "
     option = needed[missing[0]]
-    without = (", or read none: ", no_labels()) if option in _OF_LABELS else ()
-    return ManifestError(what, "rename one, or name it with ", argument(option), *without)
+    without = ", or read none: with_labels=False" if option in _OF_LABELS else ""
+    return ManifestError(f"{what}rename one, or name it with {option}={without}")
