@@ -6,7 +6,7 @@ import ast
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -92,8 +92,9 @@ def spell(text: str, config: DictConfig) -> str:
     loader.num_threads, or loader.num_threads=4.
     """
     nodes = [node for _, node in _find_groups(config)]
-    types = [*_choices(), *filter(is_dataclass, map(OmegaConf.get_type, nodes))]
-    owners = {owner.__name__: owner for owner in types}
+    types: set[Any] = {*_choices(), *map(OmegaConf.get_type, nodes)}
+    # a node without a dataclass is a dict
+    owners = {owner.__name__: owner for owner in types if owner is not dict}
 
     def replace(found: re.Match[str]) -> str:
         owner, option = owners[found["owner"]], found["option"] or found["set"]
