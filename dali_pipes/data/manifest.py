@@ -78,7 +78,7 @@ def _reader(
             asked = options_of(*args, **options)
         except OptionError as error:
             # here it is an argument of this method
-            raise ConfigError(*error.parts) from None
+            raise ConfigError(error.problem) from None
 
         manifest = cls.of(read(source, asked))
         manifest.tell_omissions()

@@ -17,8 +17,7 @@ def serve():
     import dali_pipes.tools.diagnosis.programs.dataloader
     import dali_pipes.tools.diagnosis.report
     import dali_pipes.tools.explain  # noqa: F401
-    from dali_pipes.system.program import frames
-    from dali_pipes.tools.diagnosis.watching import watched
+    from dali_pipes.tools.diagnosis.watching import frames, watched
 
     torch.set_num_threads(1)
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1).step()  # imports the compiler

@@ -20,7 +20,6 @@ import pyarrow.csv
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.table_columns import refuse_missing
-from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
 _BLOCK = 1 << 22  # bytes that are decoded at once
@@ -99,7 +98,7 @@ def _as_utf8(file: Path, content: bytes, options: SourceOptions) -> bytes:
     is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
     if content.startswith(codecs.BOM_UTF8) and not is_utf8:
         what = f"begins with the mark of UTF-8, and encoding={encoding!r} is given"
-        raise ManifestError(f"{file}: {what}; leave out ", argument("encoding"))
+        raise ManifestError(f"{file}: {what}; leave out encoding=")
 
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
@@ -110,8 +109,8 @@ def _as_utf8(file: Path, content: bytes, options: SourceOptions) -> bytes:
         if b"\0" in content:
             raise UnicodeError
     except UnicodeError:
-        what = f"is not text in {encoding}; give the encoding that it has: "
-        raise ManifestError(f"{file}: {what}", argument("encoding")) from None
+        what = f"is not text in {encoding}; give the encoding that it has: encoding="
+        raise ManifestError(f"{file}: {what}") from None
     return content.removeprefix(codecs.BOM_UTF8)
 
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.sources.options import SourceOptions
-from dali_pipes.data.spelling import argument, no_labels
 from dali_pipes.errors import ManifestError
 
 _SHOWN, _LONGEST = 20, 80  # columns in an error, and characters of each
@@ -66,5 +65,6 @@ def refuse_missing(place: Path | str, names: Sequence[str], needed: Mapping[str,
     if len(missing) < len(needed):
         what += f"{' and '.join(missing)} is missing: "
     option = needed[missing[0]]
-    without = (", or read none: ", no_labels()) if option in ("label_column", "label") else ()
-    raise ManifestError(what, "rename one, or name it with ", argument(option), *without)
+    is_label = option in ("label_column", "label")
+    without = ", or read none: with_labels=False" if is_label else ""
+    raise ManifestError(f"{what}rename one, or name it with {option}={without}")

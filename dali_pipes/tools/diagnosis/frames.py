@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import CodeType, FrameType
 
-from dali_pipes.system.program.frames import is_library
+from dali_pipes.tools.diagnosis.watching.frames import is_library
 
 _WATCHING = str(Path(__file__).with_name("watching"))  # the code that runs the program
 

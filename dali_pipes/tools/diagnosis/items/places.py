@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from dali_pipes.system.program.frames import is_library
 from dali_pipes.tools.diagnosis.items.sampler import Entry, StackSampler
+from dali_pipes.tools.diagnosis.watching.frames import is_library
 
 _PLUMBING = (
     "torch.nn.modules.module",

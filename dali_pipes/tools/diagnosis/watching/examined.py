@@ -13,8 +13,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NoReturn
 
-from dali_pipes.system.program.answers import Answers
-from dali_pipes.system.program.frames import place_of, program_frame
+from dali_pipes.tools.diagnosis.watching.answers import Answers
+from dali_pipes.tools.diagnosis.watching.frames import place_of, program_frame
 from dali_pipes.tools.diagnosis.watching.kept_files import KeptFiles
 from dali_pipes.tools.diagnosis.watching.loops import Loop
 from dali_pipes.tools.diagnosis.watching.own_work import OwnWork

@@ -4,15 +4,17 @@
 tensorflow_hooks.py, those of libraries that bring their own training loop in libraries.py.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
-from dali_pipes.system.program.frames import program_frame
-from dali_pipes.system.program.hooks import Hook, refuse_processes
 from dali_pipes.tools.diagnosis.watching import libraries, tensorflow_hooks
+from dali_pipes.tools.diagnosis.watching.frames import program_frame
+from dali_pipes.tools.diagnosis.watching.imports import Hook
 from dali_pipes.tools.diagnosis.watching.watch import Watch
 
 
@@ -32,7 +34,7 @@ def list_hooks(watch: Watch) -> dict[str, Hook]:
                 lambda optimizer, arguments, options: watch.count_step()
             ),
         }
-        | refuse_processes(watch.answers.fail)
+        | _refuse_processes(watch.answers.fail)
     )
 
 
@@ -76,3 +78,46 @@ def _watch_iterations(loaders: Any, watch: Watch) -> None:
         return watch.begin(loader, original)
 
     loaders.__iter__ = __iter__
+
+
+def _refuse_processes(fail: Callable[[str], NoReturn]) -> dict[str, Hook]:
+    """Returns the hooks that refuse a program which trains in processes of its own.
+
+    Args:
+        fail: ends the program with the message.
+    """
+    return {
+        "torch.distributed.distributed_c10d": lambda module: _refuse_groups(module, fail),
+        "torch.multiprocessing.spawn": lambda module: _refuse_spawning(module, fail),
+    }
+
+
+def _refuse_groups(module: ModuleType, fail: Callable[[str], NoReturn]) -> None:
+    original = module.init_process_group
+
+    @wraps(original)
+    def init_process_group(*arguments: Any, **options: Any) -> Any:
+        # world_size is the fourth argument; torchrun gives it in the environment
+        world = options.get("world_size", arguments[3] if len(arguments) > 3 else -1)
+        if max(int(world), int(os.environ.get("WORLD_SIZE", 1))) > 1:
+            fail(
+                "the program trains in several processes (init_process_group); "
+                "diagnose runs one: give it one device"
+            )
+        return original(*arguments, **options)
+
+    places: list[Any] = [module, sys.modules["torch.distributed"]]
+    for place in places:  # the package has its own name for it, if it was imported before
+        if hasattr(place, "init_process_group"):
+            place.init_process_group = init_process_group
+
+
+def _refuse_spawning(module: ModuleType, fail: Callable[[str], NoReturn]) -> None:
+    def refuse(*arguments: Any, **options: Any) -> NoReturn:
+        fail(
+            "the program trains in processes of its own (torch.multiprocessing.spawn), where "
+            "its loop is not seen; give diagnose a program that trains in its main process on "
+            "one device"
+        )
+
+    module.spawn = module.start_processes = refuse  # type: ignore[attr-defined]

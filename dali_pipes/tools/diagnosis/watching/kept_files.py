@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dali_pipes.system.program.hooks import Hook
+from dali_pipes.tools.diagnosis.watching.imports import Hook
 
 _NAMED = 4  # paths in a message
 _WRITES = frozenset("wa+")

@@ -10,7 +10,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any, NoReturn
 
-from dali_pipes.system.program.frames import place_of
+from dali_pipes.tools.diagnosis.watching.frames import place_of
 from dali_pipes.tools.diagnosis.watching.watch import Watch
 
 

@@ -13,10 +13,10 @@ from types import FrameType
 from typing import Any
 
 from dali_pipes.backends.torch.workers import end_workers
-from dali_pipes.system.program.answers import Answers
-from dali_pipes.system.program.frames import place_of
 from dali_pipes.tools.diagnosis.frames import breaking_frame, enclosing_loop
+from dali_pipes.tools.diagnosis.watching.answers import Answers
 from dali_pipes.tools.diagnosis.watching.examined import ExaminedLoop, refuse_compiled_loops
+from dali_pipes.tools.diagnosis.watching.frames import place_of
 from dali_pipes.tools.diagnosis.watching.kept_files import KeptFiles
 from dali_pipes.tools.diagnosis.watching.loops import Loop
 from dali_pipes.tools.diagnosis.watching.own_work import OwnWork

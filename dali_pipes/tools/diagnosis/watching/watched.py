@@ -14,14 +14,16 @@ OMP_NUM_THREADS before it imports torch.
 import faulthandler
 import json
 import os
+import runpy
 import signal
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-from dali_pipes.system.program.answers import LIMIT_SIGNAL, Answers
-from dali_pipes.system.program.frames import own_traceback
-from dali_pipes.system.program.hooks import install_hooks
-from dali_pipes.system.program.running import run_program
+from dali_pipes.tools.diagnosis.watching.answers import LIMIT_SIGNAL, Answers
+from dali_pipes.tools.diagnosis.watching.frames import own_traceback
 from dali_pipes.tools.diagnosis.watching.hooks import list_hooks
+from dali_pipes.tools.diagnosis.watching.imports import install_hooks
 from dali_pipes.tools.diagnosis.watching.watch import Watch
 
 _REFUSES_LARGER = "the loop does not take batches of another size, as was tried"
@@ -49,7 +51,7 @@ def main() -> None:
     install_hooks(list_hooks(watch))
 
     try:
-        run_program(job["program"], job["module"])
+        _run_program(job["program"], job["module"])
     except SystemExit as end:
         if examined := watch.examined:
             examined.end_early(_REFUSES_LARGER if examined.step_may_fail else _ENDED)
@@ -76,3 +78,22 @@ def main() -> None:
         "it ended without a loop over a DataLoader in which an optimizer steps; "
         f"{watch.describe_loops()}"
     )
+
+
+def _run_program(words: Sequence[str], is_module: bool) -> None:
+    """Runs a file, a folder or a module with its arguments; errors come out as they are.
+
+    Args:
+        words: the file or the module, and its arguments.
+    """
+    program, *_ = sys.argv[:] = [*words]
+    if is_module:
+        # as `python -m` does
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+        return
+
+    # as `python FILE` does; run_path does so itself for a folder
+    if not Path(program).is_dir():
+        sys.path.insert(0, str(Path(program).resolve().parent))
+    runpy.run_path(str(Path(program).absolute()), run_name="__main__")

@@ -53,7 +53,7 @@ HEAVY = {"h5py", "transformers", "accelerate", "Lightning"}
 START = """
 import sys
 from pathlib import Path
-from dali_pipes.system.program.hooks import install_hooks
+from dali_pipes.tools.diagnosis.watching.imports import install_hooks
 from dali_pipes.tools.diagnosis.watching.kept_files import KeptFiles
 
 examining = False

@@ -151,7 +151,7 @@ def test_at_the_limit_the_place_is_named(diagnose, tmp_path):
 )
 def test_what_is_no_program_is_refused_by_name(words, message):
     from dali_pipes.errors import ConfigError
-    from dali_pipes.system.program.words import read_program
+    from dali_pipes.tools.diagnosis.watching.words import read_program
 
     with pytest.raises(ConfigError, match=message):
         read_program(words)
@@ -162,7 +162,7 @@ def test_what_is_no_program_is_refused_by_name(words, message):
     [[], ["python"], ["python3.11", "-u", "-W", "ignore"], ["/usr/bin/python3", "-O"], ["ipython"]],
 )
 def test_python_may_stand_in_front(tmp_path, start):
-    from dali_pipes.system.program.words import read_program
+    from dali_pipes.tools.diagnosis.watching.words import read_program
 
     (tmp_path / "t.py").touch()
     words = [*start, str(tmp_path / "t.py"), "--lr", "1"]

@@ -1,4 +1,8 @@
-"""Frames of a program: where it is, and which part of a traceback is its own."""
+"""Frames of a program: where it is, and which part of a traceback is its own.
+
+Imports only the standard library, as answers.py and imports.py do, since a program may set
+OMP_NUM_THREADS before it imports torch.
+"""
 
 import runpy
 import sysconfig
@@ -8,7 +12,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 _STDLIB = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-_PACKAGE = str(Path(__file__).parents[2])
+_PACKAGE = str(Path(__file__).parents[3])
 _INSTALLED = ("site-packages", "dist-packages")
 START_FOLDER = Path.cwd()  # a program may change its working directory later
 
