@@ -32,7 +32,7 @@ from dali_pipes.data.labels.reader import task_of
 from dali_pipes.data.objects import TARGET, Objects
 from dali_pipes.data.omissions import Omission, is_of_annotation
 from dali_pipes.data.own_columns import COLUMN, is_numeric
-from dali_pipes.data.places import Places
+from dali_pipes.data.places import ImagePlaces
 from dali_pipes.data.reader import Extent
 from dali_pipes.data.shards.addresses import absolute
 from dali_pipes.data.shards.listing import FileVersion
@@ -47,7 +47,7 @@ _MOST_SAMPLED = 100_000  # samples, from which statistics of sizes are taken
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImageTable(Places):
+class ImageTable(ImagePlaces):
     """The images of one data set.
 
     Sample ids number the usable images from 0; an image with a problem has no id and is never

@@ -1,4 +1,4 @@
-"""`Places`: where the encoded bytes of each sample are."""
+"""`ImagePlaces`: where the encoded bytes of each sample are."""
 
 import os
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _Numbers = NDArray[np.int64] | int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Places:
+class ImagePlaces:
     """The files of one data set, and where in them its samples are.
 
     Attributes:

@@ -17,8 +17,8 @@ from dali_pipes.plan.sampling.samplings import Schedule as Schedule
 from dali_pipes.plan.sampling.samplings import Sequential as Sequential
 from dali_pipes.plan.sampling.samplings import Uniform as Uniform
 from dali_pipes.plan.sampling.samplings import Weighted as Weighted
+from dali_pipes.plan.sampling.samplings import Windows as Windows
 from dali_pipes.plan.sampling.samplings import choose_sampling as choose_sampling
-from dali_pipes.plan.sampling.windows import Windows as Windows
 
 # A row is a sampling by its name: options of the group sampling extend the schema NAME_schema.
 SAMPLINGS.update(
