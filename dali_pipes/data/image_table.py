@@ -30,7 +30,7 @@ from dali_pipes.data.arrow_types import null_count
 from dali_pipes.data.facts import ManifestFacts
 from dali_pipes.data.labels.reader import task_of
 from dali_pipes.data.objects import TARGET, Objects
-from dali_pipes.data.omissions import Omission, is_of_annotation
+from dali_pipes.data.omissions import Omission
 from dali_pipes.data.own_columns import COLUMN, is_numeric
 from dali_pipes.data.places import ImagePlaces
 from dali_pipes.data.reader import Extent
@@ -386,7 +386,7 @@ class ImageTable(ImagePlaces):
     @cached_property
     def bad_images(self) -> int:
         """The number of images that cannot be used."""
-        return sum(not is_of_annotation(problem) for _, problem in self.problems)
+        return len(self.others)
 
     @cached_property
     def of_whole(self) -> list[Omission]:
@@ -413,9 +413,8 @@ class ImageTable(ImagePlaces):
         """Raises ManifestError if more than this share of all images cannot be used."""
         bad, images = self.bad_of_whole
         if bad > max_bad_fraction * images:
-            # an annotation without an image is no image
-            problems = [problem for problem in self.problems if not is_of_annotation(problem[1])]
-            first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in problems[:3])
+            some = self.problems[:3]
+            first = ", ".join(f"{path} ({omissions.kind_of(why)})" for path, why in some)
             # a part has none of its whole's problems, but knows of their kinds
             of_whole = [each for each in self.of_whole if each.unit == "image"]
             first = first or ", ".join(f"{each.number:,} × {each.kind}" for each in of_whole[:3])

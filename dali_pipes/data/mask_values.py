@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import to_python
 from dali_pipes.data.image_files.stored import open_stored
+from dali_pipes.data.omissions import add_detail
 from dali_pipes.data.reader import Extent, Reader
 from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.remote import read_object
@@ -199,7 +200,7 @@ def check_masks(
         why = values.problem_of(decoded, classes, ignored)
         # a problem is text of a table, which must be UTF-8
         name = os.fsencode(str(place)).decode(errors="backslashreplace")
-        return why and f"its mask {name}: {why}", _distinct_values(decoded)
+        return why and add_detail(f"its mask: {why}", name), _distinct_values(decoded)
 
     with ThreadPoolExecutor(available_cpus()) as pool:
         looks = list(pool.map(look, places))

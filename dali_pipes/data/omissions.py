@@ -5,12 +5,17 @@ Scans collect pairs of kind and name, `count_by_kind` makes an `Omission` of eac
 adds up those of several folders. `describe` puts them into one line of the log, and `refuse` raises
 them as an error.
 
-The problem of an image is text, since a manifest's file holds text. Most of it is only shown. What
+The problem of an image, or of one of its objects, is a line of text in a manifest's file, which the
+writer of the problem gives this form:
+
+    KIND (details); what to do
+
+The kind has no bracket and no semicolon, and nothing that differs from file to file: `kind_of` is
+what comes before them. `add_detail` adds a detail to a problem, such as the name of a mask. What
 follows from a problem, such as that the image can be used where no label is needed, is asked here,
-beside the words that the problem is made of.
+by the words that its kind begins with.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,11 +24,7 @@ from typing import NamedTuple
 from dali_pipes.errors import OmissionError
 
 NO_LABEL = "no label"
-HOLE_IN_LABELS = "an empty place in its list of labels"
 _WITHOUT = f"{NO_LABEL}: no "
-# the last form is that of a class number that is too large (sources/shards.py)
-_OF_LABEL = re.compile(rf"{NO_LABEL}\b|{HOLE_IN_LABELS}|label \d+;")
-_OF_ANNOTATION = re.compile(r"annotation .+?: |annotations\[\d+\]: ")
 
 
 def without_label(of: str) -> str:
@@ -47,17 +48,21 @@ def is_without_label(problem: str) -> bool:
 
 def is_of_label(problem: str) -> bool:
     """Whether an image can be used where no label is needed."""
-    return _OF_LABEL.match(problem) is not None
+    return problem.startswith(NO_LABEL)
 
 
-def is_of_annotation(problem: str) -> bool:
-    """Whether a problem is of an annotation that belongs to no image, and not of an image."""
-    return _OF_ANNOTATION.match(problem) is not None
+def kind_of(problem: str) -> str:
+    """What a problem has in common with others, without its details and advice."""
+    return problem.partition(" (")[0].partition(";")[0]
 
 
-def is_of_object(problem: str) -> bool:
-    """Whether a line says what is wrong with an object of an image."""
-    return is_of_annotation(problem) or problem.startswith("object ")
+def add_detail(problem: str, detail: str) -> str:
+    """Adds what is of this file or object alone, before other details."""
+    kind = kind_of(problem)
+    rest = problem[len(kind) :]
+    if rest.startswith(" ("):
+        return f"{kind} ({detail}: {rest[2:]}"
+    return f"{kind} ({detail}){rest}"
 
 
 _SHOWN = 3  # names that are kept of a kind
@@ -65,25 +70,6 @@ _MOST_KINDS = 30
 _LONGEST_EXTENSION = 12  # characters; a longer one, or a number, is taken for a part of the name
 _UNITS = ("image", "object", "folder", "doubt", "file", "note")
 _ALLOWED = ("file", "note")  # by strict, and told without a warning
-# The parts of a problem that differ from file to file: sizes, names and places in a file.
-_VARYING = (
-    # what is in brackets, such as a row or the text of an error
-    (re.compile(r" *\([^()]*\)"), ""),
-    # which annotation or object it is, or the size before 'more than … pixels'
-    (re.compile(r"^(annotation|object) .+?: |^annotations\[\d+\]: |^\d+ × \d+: "), ""),
-    # the name of the mask
-    (re.compile(r"^its mask (.*?\.\w+|.*?): "), "its mask: "),
-    (
-        re.compile(
-            # sizes, quoted names and values, ids, and places in a file
-            r"\d+(,\d{3})* × \d+(,\d{3})*|'[^']*'|(?<=_id )\d+|(?<=byte )[\d,]*\d|(?<=record "
-            r")\d+"
-        ),
-        "…",
-    ),
-    # numbers of bytes
-    (re.compile(r"\b\d[\d,]*(?= bytes)|(?<=after )\d[\d,]*"), "…"),
-)
 # Files beside images that nobody takes for images: notes, labels, captions, programs.
 _DOCUMENTS = (
     *(
@@ -232,27 +218,12 @@ def count_other_files(names: Iterable[str]) -> list[Omission]:
 
 
 def count_problems(problems: Iterable[tuple[str, str]], unit: str = "image") -> list[Omission]:
-    """Counts problems of images or objects by kind, a kind being what they have in common.
+    """Counts problems of images or objects by kind.
 
     Args:
         problems: path and problem of each.
     """
-    of_images: list[tuple[str, str]] = []
-    of_objects: list[tuple[str, str]] = []
-    for path, problem in problems:
-        (of_objects if unit == "object" or is_of_annotation(problem) else of_images).append(
-            (kind_of(problem), path)
-        )
-
-    return count_by_kind(of_images) + count_by_kind(of_objects, "object")
-
-
-def kind_of(problem: str) -> str:
-    """Strips sizes, names and advice from a problem."""
-    for pattern, instead in _VARYING:
-        problem = pattern.sub(instead, problem)
-    # advice follows a semicolon
-    return problem.partition(";")[0].strip()
+    return count_by_kind(((kind_of(problem), path) for path, problem in problems), unit)
 
 
 def describe(root: Path | str, used: int, omissions: Iterable[Omission]) -> str:

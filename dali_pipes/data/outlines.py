@@ -167,7 +167,9 @@ def _has_points(polygon: Any) -> bool:
 def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | None:
     if outline.get("size") != [height, width]:
         size = f"{outline.get('size')!r:.40}"
-        return f"run lengths of a mask of {size}, and the image is [{height}, {width}]"
+        return (
+            f"run lengths of a mask of another size ({size}, and the image is [{height}, {width}])"
+        )
 
     try:
         runs = _read_runs(outline["counts"])
@@ -176,7 +178,7 @@ def _problem_of_runs(outline: dict[str, Any], height: int, width: int) -> str | 
 
     # each run by itself too, since the sum of some that are too long may overflow to the right one
     if (runs < 0).any() or (runs > height * width).any() or runs.sum() != height * width:
-        return f"run lengths that are not {height} × {width} pixels in all"
+        return f"run lengths that are not all pixels of the image ({height} × {width})"
     return None
 
 

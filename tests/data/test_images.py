@@ -68,5 +68,5 @@ def test_masks_and_coco_files_are_opened_by_their_options(tmp_path):
     assert (
         images.open_images(listed, "train")
         .problems[0][1]
-        .startswith("annotations[0]: its box is empty")
+        .startswith("bad object: its box is empty or inverted (annotations[0]: ")
     )

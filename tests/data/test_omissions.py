@@ -418,32 +418,41 @@ def test_images_found_bad_later_count_beside_those_of_the_scan(folder):
     ("problem", "kind"),
     [
         ("more than 8 bits a channel; convert it to 8 bits", "more than 8 bits a channel"),
-        ("60000 × 60000: more than 89,478,485 pixels", "more than 89,478,485 pixels"),
+        ("more than 89,478,485 pixels (60000 × 60000)", "more than 89,478,485 pixels"),
         ("cannot be decoded by DALI (nvImageCodec: at byte 7)", "cannot be decoded by DALI"),
         (
-            "its mask masks/a: b.png: 3 × 4, and the image is 5 × 6; make them equal",
-            "its mask: …, and the image is …",
+            "its mask: not of the image's size (a (1).png: 3 × 4, not 5 × 6); make them equal",
+            "its mask: not of the image's size",
         ),
         (
             (
-                "its mask /a/b.png: its values include 7; or mask_values={7: 1} joins 7 to "
-                "class 1, {7: 255} …"
+                "its mask: its values include 7 (/a/b; c.png); or mask_values={7: 1} joins 7 to "
+                "class 1 (…)"
             ),
             "its mask: its values include 7",
         ),
-        ("its mask masks/b: permission denied", "its mask: permission denied"),
+        ("its mask: permission denied (masks/b)", "its mask: permission denied"),
         (
-            "annotation 'x y': its image_id 7 is none of the file's images; correct it",
-            "its image_id … is none of the file's images",
-        ),
-        (
-            "object 3: its box is empty or inverted (1, 1, 0, 0); correct it or remove it",
+            "its box is empty or inverted (object 3: 1, 1, 0, 0); correct it or remove it",
             "its box is empty or inverted",
         ),
     ],
 )
 def test_a_kind_has_nothing_that_differs_from_file_to_file(problem, kind):
     assert omissions.kind_of(problem) == kind
+
+
+@pytest.mark.parametrize(
+    ("problem", "added"),
+    [
+        ("no label", "no label (row 3)"),
+        ("no label; give it one (or two)", "no label (row 3); give it one (or two)"),
+        ("broken (a; b); save it again", "broken (row 3: a; b); save it again"),
+    ],
+)
+def test_a_detail_stands_after_the_kind(problem, added):
+    assert omissions.add_detail(problem, "row 3") == added
+    assert omissions.kind_of(added) == omissions.kind_of(problem)
 
 
 def test_names_that_are_not_unicode_can_be_said(tmp_path):

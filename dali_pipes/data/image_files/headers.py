@@ -299,9 +299,9 @@ def _find_problem(height: int, width: int, format: str, max_pixels: int) -> str 
     if format not in FORMATS:
         return f"{format or 'unknown'} format; convert it to one of {', '.join(FORMATS)}"
     if height < 1 or width < 1:
-        return f"an image of {width} × {height} pixels"
+        return f"an image without pixels ({width} × {height})"
     if height * width > max_pixels:
-        return f"{width} × {height}: more than {max_pixels:,} pixels"
+        return f"more than {max_pixels:,} pixels ({width} × {height})"
     return None
 
 

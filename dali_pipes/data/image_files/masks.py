@@ -35,8 +35,8 @@ def mask_problem(file: BinaryIO, height: int, width: int, verify: str) -> str | 
                 else ";"
             )
             return (
-                f"{image.width} × {image.height}, and the image is {width} × {height}{turned} "
-                "make them equal"
+                f"not of the image's size ({image.width} × {image.height}, and the image is "
+                f"{width} × {height}){turned} make them equal"
             )
 
         kind = image.tile[0][3]  # Pillow's raw mode: how the pixels are packed in the file

@@ -34,7 +34,7 @@ from dali_pipes.data.labels.texts import (
     read_text,
     read_text_lists,
 )
-from dali_pipes.data.omissions import HOLE_IN_LABELS, NO_LABEL, Omission
+from dali_pipes.data.omissions import NO_LABEL, Omission, unusable_label
 from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.errors import ManifestError
 
@@ -136,7 +136,7 @@ def _missing_labels(values: pa.Array, task: str | None) -> dict[int, str]:
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
     items = simplify(pc.list_flatten(values))
     held = np.repeat(np.arange(len(values)), lengths)[_missing(items, task)]
-    problems |= dict.fromkeys(held.tolist(), HOLE_IN_LABELS)
+    problems |= dict.fromkeys(held.tolist(), unusable_label("an empty place in its list of labels"))
     if pa.types.is_floating(items.type):
         problems |= dict.fromkeys(np.flatnonzero(~missing & (lengths == 0)).tolist(), NO_LABEL)
     return problems

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 from dali_pipes.data.arrow_types import is_unicode
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.objects import NO_TARGETS, Targets
-from dali_pipes.data.omissions import unusable_label, without_label
+from dali_pipes.data.omissions import add_detail, unusable_label, without_label
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.sources.names import is_housekeeping_member
 
@@ -56,7 +56,7 @@ class DamagedError(Exception):
 
     @classmethod
     def at(cls, byte: int, why: str) -> Self:
-        return cls(f"the archive is damaged at byte {byte:,}: {why}")
+        return cls(add_detail(f"the archive is damaged: {why}", f"at byte {byte:,}"))
 
 
 class TooLongError(Exception):
@@ -121,7 +121,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
         if len(header) < BLOCK:
             where = "in the middle of a header" if header else "without the mark of its end"
             raise DamagedError(
-                f"the archive stops at byte {at + len(header):,} {where}; images after that "
+                f"the archive stops {where} (at byte {at + len(header):,}); images after that "
                 "are lost"
             )
 
@@ -161,7 +161,7 @@ def members(descriptor: int, total: int) -> Iterator[Member]:
                     f"{os.fsdecode(name)} has {size:,} bytes by its header, and the archive "
                     f"ends after {total - at - BLOCK:,}"
                 )
-                raise DamagedError(f"the archive is cut off, or its size is wrong: {sizes}")
+                raise DamagedError(f"the archive is cut off, or its size is wrong ({sizes})")
             if kind != b"5" and not name.endswith(b"/"):
                 # NUL, of the oldest tars, and 7, stored in one piece, are regular files too
                 yield Member(name, b"0" if kind in b"\x007" else kind, at + BLOCK, size)
@@ -370,7 +370,7 @@ def _targets(
 def _read(descriptor: int, field: bytes, member: Member) -> bytes:
     if member.size > _LONGEST_LABEL:
         raise TooLongError(
-            f"its {field.decode()} has {member.size:,} bytes, and no more than "
-            f"{_LONGEST_LABEL:,} are read"
+            f"its {field.decode()} is too long ({member.size:,} bytes, and no more than "
+            f"{_LONGEST_LABEL:,} are read)"
         )
     return os.pread(descriptor, member.size, member.offset)

@@ -52,7 +52,7 @@ def list_images(descriptor: int, total: int, with_labels: bool = True) -> Iterat
             what = (
                 "is not a TFRecord file"
                 if not at
-                else f"is damaged at byte {at:,}; the remaining {total - at:,} bytes are lost"
+                else f"is damaged (at byte {at:,}); the remaining {total - at:,} bytes are lost"
             )
             yield ShardMember(
                 problem="is compressed with gzip; unpack it" if head[:2] == b"\x1f\x8b" else what
@@ -61,8 +61,8 @@ def list_images(descriptor: int, total: int, with_labels: bool = True) -> Iterat
 
         start, end = at + _HEAD, at + _HEAD + length
         if end + _TAIL > total:
-            sizes = f"it has {length:,} bytes, and the file ends after {total - start:,}"
-            yield ShardMember(problem=f"is cut off in record {index}: {sizes}")
+            sizes = f"{length:,} bytes, and the file ends after {total - start:,}"
+            yield ShardMember(problem=f"is cut off (record {index} has {sizes})")
             return
 
         yield _read_record(descriptor, b"%d" % index, Range(start, end), with_labels)

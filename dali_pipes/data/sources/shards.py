@@ -31,7 +31,7 @@ from dali_pipes.data.image_files.headers import (
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
 from dali_pipes.data.labels.reader import MAX_CLASSES, no_labels, number_names
 from dali_pipes.data.objects import BOX_LABELS, TARGET, TYPES, Targets
-from dali_pipes.data.omissions import NO_LABEL
+from dali_pipes.data.omissions import NO_LABEL, unusable_label
 from dali_pipes.data.range_file import open_part
 from dali_pipes.data.reader import ShardMember
 from dali_pipes.data.shards import tar, tfrecord
@@ -409,7 +409,10 @@ def _version(file: str | Path) -> FileVersion:
 def _header(number: int, member: ShardMember, mtime_ns: int, check: ScanOptions) -> Header:
     problem = member.problem
     if not problem and member.label >= MAX_CLASSES:
-        problem = f"label {member.label}; number the classes from 0, without large gaps"
+        problem = unusable_label(
+            f"its number is too large ({member.label}); number the classes from 0, without large "
+            "gaps"
+        )
     if problem:
         return Header(member.length, mtime_ns, problem=problem)
     part = open_part(number, member.offset, member.length)

@@ -11,8 +11,7 @@ from dali_pipes.data.image_files.headers import ScanOptions
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import IGNORED, SAMPLED_MASKS, MaskValues, check_masks
 from dali_pipes.data.objects import TARGET, TURNED
-from dali_pipes.data.omissions import is_of_object
-from dali_pipes.data.sources.rows.objects import refuse_without_objects
+from dali_pipes.data.sources.rows.objects import BAD_OBJECT, refuse_without_objects
 from dali_pipes.errors import ManifestError
 
 _LEVELS = "mask_values={255: 1} makes 255 class 1, {255: 255} says that it is to be ignored"
@@ -53,9 +52,8 @@ def _refuse_without_objects(images: ImageTable, source: str | Path) -> None:
     if not images.has_target("boxes") or not images.rows.all_empty(TARGET + "boxes"):
         return
 
-    lost = [
-        f"{name}: {why}" for name, why in [*images.dropped, *images.problems] if is_of_object(why)
-    ]
+    problems = [each for each in images.problems if each[1].startswith(BAD_OBJECT)]
+    lost = [f"{name}: {why}" for name, why in images.dropped + problems]
     if len(images):
         refuse_without_objects(source, lost)
 

@@ -145,13 +145,13 @@ def test_files_that_end_too_early_or_are_damaged(tmp_path):
     size = len(content) // 3
     lie = struct.pack("<Q", 2**62)
     for changed, message in {
-        content[: 2 * size + 50]: "is cut off in record 2",
-        content[: 2 * size + 5]: "is damaged at byte",
-        content[: 2 * size] + b"\0" * 20: "is damaged at byte",
+        content[: 2 * size + 50]: "is cut off (record 2 has ",
+        content[: 2 * size + 5]: "is damaged (at byte ",
+        content[: 2 * size] + b"\0" * 20: "is damaged (at byte ",
         content[: 2 * size]
         + lie
         + struct.pack("<I", _masked_crc(lie))
-        + b"x": "is cut off in record 2: it has 4,611,686,018,427,387,904",
+        + b"x": "is cut off (record 2 has 4,611,686,018,427,387,904",
     }.items():
         (tmp_path / "a.tfrecord").write_bytes(changed)
         *good, last = found(tmp_path / "a.tfrecord")

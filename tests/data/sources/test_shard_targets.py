@@ -166,7 +166,7 @@ def test_a_negative_label_in_a_shard_is_left_out_and_listed(tmp_path):
         **OBJECTS,
     )
     assert [why for _, why in manifest.dropped] == [
-        "object 2: its label is negative (-1); correct it or remove it"
+        "its label is negative (object 2: -1); correct it or remove it"
     ]
 
 
@@ -174,12 +174,12 @@ def test_a_bad_box_in_a_shard_is_left_out_and_listed(tmp_path):
     sample = {".json": {"boxes": [[1, 2, 3, 4], [5, 5, 5, 9]], "labels": [0, 1]}}
     manifest = scan(tar(tmp_path / "s", [sample]), **OBJECTS)
     assert [why for _, why in manifest.dropped] == [
-        "object 2: its box is empty or inverted (5, 5, 5, 9); correct it or remove it"
+        "its box is empty or inverted (object 2: 5, 5, 5, 9); correct it or remove it"
     ]
     assert (
         scan(tmp_path / "s", **OBJECTS, bad_objects="problem")
         .problems[0][1]
-        .startswith("object 2: its box is empty")
+        .startswith("bad object: its box is empty or inverted (object 2: ")
     )
 
 
@@ -192,7 +192,10 @@ def test_a_mask_of_another_size_is_a_problem(tmp_path):
         "set annotated='upright' if it shows the image as its EXIF tag turns it, or make them equal"
     )
     assert manifest.problems == [
-        ("0.tar/1.jpg", f"its mask: 30 × 40, and the image is 40 × 30; {why}")
+        (
+            "0.tar/1.jpg",
+            f"its mask: not of the image's size (30 × 40, and the image is 40 × 30); {why}",
+        )
     ]
     assert manifest.labels.shape == (1, 0)
 
@@ -245,7 +248,7 @@ def test_targets_are_not_read_from_tfrecords(tmp_path):
         (
             7,
             (
-                r"none can be used; its mask .*0\.jpg \(its mask\): its values include 7; "
+                r"none can be used; its mask: its values include 7 \(.*0\.jpg \(its mask\)\); "
                 r".*mask_values=\{7: 1\}"
             ),
         ),

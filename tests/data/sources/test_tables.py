@@ -408,7 +408,7 @@ def test_rows_without_a_label_in_parquet(opened, labels, usable):
     ]
     assert {why for _, why in problems(made)} <= {
         f"{what} (row {row})"
-        for what in ("no label", "an empty place in its list of labels")
+        for what in ("no label", "no label: an empty place in its list of labels")
         for row in (1, 2, 3)
     }
     assert len(made.problems) == 3 - len(usable)
@@ -623,7 +623,7 @@ def test_a_missing_number_among_several_is_a_problem(opened):
     made = labels_of(opened, ["0;2", "nan", "1;NA"], label_separator=";")
     assert made.labels.tolist() == [[0, 2]]
     assert [why for _, why in problems(made)] == [
-        f"an empty place in its list of labels (row {row})" for row in (2, 3)
+        f"no label: an empty place in its list of labels (row {row})" for row in (2, 3)
     ]
     assert labels_of(
         opened, ["1.0;2.0", "0"], label_separator=";", task="classification"

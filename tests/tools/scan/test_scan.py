@@ -77,8 +77,8 @@ def test_objects_are_counted_and_those_left_out_listed(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "1 (2 left out)" in said and "2 objects left out of images that are used" in said
     assert (
-        "a.png: annotation 1: its box is empty" in said
-        and "a.png: annotation 2: its box is outside" in said
+        "a.png: its box is empty or inverted (annotation 1: " in said
+        and "a.png: its box is outside the image (annotation 2: " in said
     )
 
 

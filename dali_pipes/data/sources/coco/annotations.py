@@ -42,7 +42,7 @@ class CocoContent:
         categories: sorted by their ids, whole numbers before texts.
         objects: annotations of each image, with their positions in the file.
         captions: texts of each image.
-        strays: what is wrong with annotations that belong to no image.
+        strays: what is wrong with annotations that belong to no image, and what each is called.
         doubts: what is read in another way than it may be meant.
     """
 
@@ -51,7 +51,7 @@ class CocoContent:
     categories: list[Entry]
     objects: list[list[tuple[int, Entry]]]
     captions: list[list[str]]
-    strays: list[str] = field(default_factory=list)
+    strays: list[tuple[str, str]] = field(default_factory=list)
     doubts: list[Omission] = field(default_factory=list)
 
     @property
@@ -170,21 +170,21 @@ def _assign(read: CocoContent, annotations: list[Any]) -> None:
             read.objects[place].append((number, entry))
             continue
 
-        stray = None
+        stray, name = None, _name_annotation(number, entry)
         if not isinstance(entry, dict):
             stray = "it is no JSON object"
         elif place is None:
-            stray = f"its image_id {ids[number]!r:.40} is none of the file's images"
+            stray = "its image_id is none of the file's images"
+            name = f"{name}: {ids[number]!r:.40}"
         elif isinstance(entry["caption"], str):
             # JSON's escapes may give half a character, which Arrow cannot hold
             read.captions[place].append(entry["caption"].encode(errors="replace").decode())
         elif entry.get("bbox") is None:
-            stray = f"its caption is {entry['caption']!r:.40}, no text"
+            stray, name = "its caption is no text", f"{name}: {entry['caption']!r:.40}"
         else:  # a box makes it an object, whatever its caption is
             read.objects[place].append((number, entry))
         if stray:
-            name = _name_annotation(number, entry)
-            read.strays.append(f"{name}: {stray}; correct it or remove it")
+            read.strays.append((stray, name))
 
 
 def _name_annotation(number: int, entry: Any) -> str:
@@ -256,11 +256,11 @@ def _read_kinds(
     crowd = [entry.get("iscrowd") for entry in entries]
 
     faults = {
-        number: f"its iscrowd is {value!r:.40}, neither 0 nor 1"
+        number: f"its iscrowd is neither 0 nor 1 ({value!r:.40})"
         for number, value in enumerate(crowd)
         if value not in (None, 0, 1)
     } | {
-        number: f"its category_id {ids[number]!r:.40} is none of the file's categories"
+        number: f"its category_id is none of the file's categories ({ids[number]!r:.40})"
         for number, label in enumerate(labels)
         if label is None
     }

@@ -30,6 +30,7 @@ from dali_pipes.data.objects import (
     TURNED,
     Keypoints,
 )
+from dali_pipes.data.omissions import count_by_kind
 from dali_pipes.data.own_columns import COLUMN, IMAGE_ID
 from dali_pipes.data.sets.joining import concat
 from dali_pipes.data.sources.coco.annotations import (
@@ -45,7 +46,6 @@ from dali_pipes.data.sources.rows.files import (
     MISSING_FILE_PROBLEMS,
     file_rows,
     read_named,
-    unused_rows,
 )
 from dali_pipes.data.sources.rows.objects import check_objects, refuse_without_objects
 from dali_pipes.data.turns import turn_size
@@ -129,7 +129,7 @@ def _read_file(source: Any, options: SourceOptions) -> ImageTable:
         if any_usable and not len(numbers) and not any(read.captions):
             refuse_without_objects(file, _list_faults(read, headers, columns))
     elif read.strays and not any(read.captions):
-        refuse_without_objects(file, read.strays)
+        refuse_without_objects(file, _list_strays(read))
 
     # the first caption of each image; batches have one text for each
     if any(read.captions):
@@ -138,18 +138,15 @@ def _read_file(source: Any, options: SourceOptions) -> ImageTable:
         )
     columns[COLUMN + IMAGE_ID] = _image_ids(read)
 
-    # annotations without an image get rows that only state their problem, so that they are counted
-    table = file_rows(paths, labels, headers, columns)
-    strays = [(os.fsencode(os.path.relpath(file, root)), why) for why in read.strays]
+    rows = file_rows(paths, labels, headers, columns)
     facts = ManifestFacts(
         keypoints=keypoints,
         names_flip_pairs=targets.flip_pairs is not None,
         boxes_upright=upright,
         category_ids=[category["id"] for category in read.categories],
-        omissions=read.doubts,
+        omissions=read.doubts + count_by_kind(read.strays, "object"),
     )
     classes = [composed(category["name"]) for category in read.categories]
-    rows = pa.concat_tables([table, unused_rows(table, strays)])
     return ImageTable.from_rows(root, classes, rows, facts)
 
 
@@ -216,7 +213,11 @@ def _list_faults(
     ):
         of_image = f"{image['file_name']!r:.80}: {header.problem}"
         faults += [of_image] * len(annotations) if header.problem else text.splitlines()
-    return faults + read.strays
+    return faults + _list_strays(read)
+
+
+def _list_strays(read: CocoContent) -> list[str]:
+    return [f"{kind} ({name}); correct it or remove it" for kind, name in read.strays]
 
 
 def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Header:
@@ -234,21 +235,21 @@ def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Head
 
     if not all(isinstance(side, int | float) for side in (height, width)):
         return header._replace(
-            problem=f"{file.name} has {width!r:.20} × {height!r:.20} as its width and height, "
-            "which are no numbers; write them as numbers, or leave them out"
+            problem=f"its width and height in {file.name} are no numbers ({width!r:.20} × "
+            f"{height!r:.20}); write them as numbers, or leave them out"
         )
-    why = (
-        f"{file.name} has it as {width!r:.20} × {height!r:.20} pixels, and the file has "
-        f"{size[1]} × {size[0]}"
-    )
+    sizes = f"{width!r:.20} × {height!r:.20} pixels, and the file has {size[1]} × {size[0]}"
     # most likely only `annotated` is wrong
     if (height, width) == other:
         how, instead = ("as stored", "stored") if upright else ("upright", "upright")
         return header._replace(
-            problem=f"{why}: it was annotated {how}, and its EXIF tag turns it; set "
-            f"annotated='{instead}'"
+            problem=f"its EXIF tag turns it, and by its size in {file.name} it was annotated {how} "
+            f"({sizes}); set annotated='{instead}'"
         )
-    return header._replace(problem=f"{why}, so its boxes are of another image; correct one of them")
+    return header._replace(
+        problem=f"by its size in {file.name} its boxes are of another image ({sizes}); correct one "
+        "of them"
+    )
 
 
 def _list_turned(read: CocoContent, headers: list[Header]) -> list[str]:

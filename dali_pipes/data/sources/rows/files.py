@@ -27,6 +27,7 @@ from dali_pipes.data.image_files.headers import (
     read_header,
 )
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
+from dali_pipes.data.omissions import add_detail, kind_of
 from dali_pipes.data.table.schema import SCHEMA, cast_columns
 from dali_pipes.errors import ManifestError
 from dali_pipes.system.cpus import available_cpus
@@ -324,7 +325,7 @@ def check_listed_masks(
 
 
 def _is_lost(problem: str) -> bool:
-    return any(problem.endswith(why) for why in MISSING_FILE_PROBLEMS)
+    return kind_of(problem).removeprefix("its mask: ") in MISSING_FILE_PROBLEMS
 
 
 def check_mask_files(
@@ -370,9 +371,9 @@ def _find_problem(root: bytes, verify: str, item: tuple[bytes, tuple[int, int]])
     name = path.decode(errors="backslashreplace")
     try:
         if not is_regular(os.stat(os.path.join(root, path)).st_mode):
-            return f"its mask {name}: {NOT_REGULAR}"
+            return add_detail(f"its mask: {NOT_REGULAR}", name)
         with open(os.path.join(root, path), "rb") as file:
             why = mask_problem(file, *size, verify)
     except OSError as error:
         why = describe_os_error(error)
-    return why and f"its mask {name}: {why}"
+    return why and add_detail(f"its mask: {why}", name)

@@ -25,6 +25,7 @@ from dali_pipes.data.arrow_types import is_list, is_text, is_unicode
 from dali_pipes.data.image_files.headers import Header
 from dali_pipes.data.labels.reader import MAX_CLASSES, distinct_labels, number_names
 from dali_pipes.data.objects import TARGET, TYPES, Keypoints, Targets
+from dali_pipes.data.omissions import add_detail
 from dali_pipes.data.turns import reverse, turn_boxes, turn_keypoints, turn_sizes
 from dali_pipes.errors import ManifestError
 
@@ -235,6 +236,7 @@ def _numbers(value: Any, width: int) -> NDArray[np.float64] | None:
 _LARGEST = np.finfo(np.float32).max
 _BOX = "({:g}, {:g}, {:g}, {:g})"
 _LIKE_FRACTIONS = "as if {} were in fractions of the image and not in pixels"
+BAD_OBJECT = "bad object: "  # how the problem of an image begins that is of its objects
 _SHOWN = 3  # faults of one image that its problem names
 
 
@@ -277,7 +279,7 @@ def check_objects(
     for number in sorted(faults):
         place = image[number]
         name = objects.name(number) if objects.name else f"object {number - first[place] + 1}"
-        lines[place].append(f"{name}: {faults[number]}; correct it or remove it")
+        lines[place].append(f"{add_detail(faults[number], name)}; correct it or remove it")
 
     keep = np.ones(len(image), bool)
     keep[list(faults)] = False
@@ -296,7 +298,7 @@ def check_objects(
 
 def _as_problem(lines: list[str]) -> str:
     more = [f"and {len(lines) - _SHOWN:,} more"] if len(lines) > _SHOWN else []
-    return "; ".join(lines[:_SHOWN] + more)
+    return BAD_OBJECT + "; ".join(lines[:_SHOWN] + more)
 
 
 def _place_objects(
@@ -365,7 +367,7 @@ def _find_faults(
         ),
         (
             like_fractions,
-            f"its box is within the first pixel {_BOX}, {_LIKE_FRACTIONS.format('it')}",
+            f"its box is within the first pixel, {_LIKE_FRACTIONS.format('it')} {_BOX}",
             given.boxes,
         ),
     ]
