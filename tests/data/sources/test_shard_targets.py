@@ -118,11 +118,11 @@ def test_extensions_of_members_are_found_in_any_case(tmp_path, text, mask):
         ({".json": {"boxes": [[1, 2, 3, 4]], "labels": [-(2**63) - 1]}}, "each object needs 4"),
         (
             {".json": b" " * (2**20 + 1)},
-            "its .json has 1,048,577 bytes, and no more than 1,048,576 are read",
+            "its .json is too long (1,048,577 bytes, and no more than 1,048,576 are read)",
         ),
         (
             {".txt": b"t" * (2**20 + 1), ".json": {"boxes": [], "labels": []}},
-            "its .txt has 1,048,577 bytes",
+            "its .txt is too long (1,048,577 bytes",
         ),
         ({".json": {"boxes": [], "labels": []}, ".txt": None}, "no .txt of this key"),
         ({".json": {"boxes": [], "labels": []}, ".txt": b"\xff"}, "cannot be read"),
