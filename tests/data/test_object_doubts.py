@@ -206,9 +206,9 @@ def test_points_without_a_place_have_none_in_turned_pictures(orientation, tmp_pa
 @pytest.mark.parametrize(
     ("points", "why"),
     [
-        ([30, 30, 3], "a keypoint has a visibility other than 0, 1 and 2 (keypoint 1 has 3)"),
-        ([30, 30, 0.7], "(keypoint 1 has 0.7)"),
-        ([30, 30, -1], "(keypoint 1 has -1)"),
+        ([30, 30, 3], "keypoint 1 has 3)"),
+        ([30, 30, 0.7], "keypoint 1 has 0.7)"),
+        ([30, 30, -1], "keypoint 1 has -1)"),
         ([0.4, 0.6, 2], "as if they were in fractions of the image"),
         ([0, 1, 2], None),
         ([0, 0, 0], None),
