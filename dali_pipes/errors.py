@@ -1,10 +1,13 @@
 """Mistakes of users.
 
 Programs print these errors as one line; anything else is a bug and keeps its traceback. The text
-has Python's spelling: `TorchConfig.num_workers`, `TorchConfig(num_workers=4)`, `TorchConfig`. The
-command line finds these in it and writes the same in its own (cli/spelling.py).
+has Python's spelling, and the command line writes the same in its own (cli/spelling.py). So an
+error about an option is an `OptionError`, or its `ChoiceError`, and one that proposes an argument
+has a `Spelling` of it among its parts.
 """
 
+from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any, ClassVar, Self
 
 
@@ -14,11 +17,16 @@ class DaliPipesError(Exception):
     Its text says what is wrong, where, and what to do instead.
 
     Attributes:
+        parts: the text in parts, of which some are a `Spelling`.
         status: the exit status of a program that ends with it.
     """
 
     # argparse's status for a wrong command line
     status = 2
+
+    def __init__(self, *parts: object):
+        super().__init__("".join(map(str, parts)))
+        self.parts = parts
 
     @property
     def summary(self) -> str:
@@ -37,8 +45,40 @@ class DaliPipesError(Exception):
         return error
 
 
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Words in the text of an error that a command line writes in another way than Python does.
+
+    As text they are Python's.
+    """
+
+    python: str
+    command_line: str
+
+    def __str__(self) -> str:
+        return self.python
+
+
 class ConfigError(DaliPipesError, ValueError):
     """An option, or a combination of options, that cannot work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A dataclass of options, or one of its options, in the text of an error or a warning.
+
+    As text it is Python's: `TorchConfig`, `TorchConfig.num_workers`, or with a value
+    `TorchConfig(num_workers=4)`.
+    """
+
+    owner: type
+    option: str = ""
+    value: Any = ...  # to be set; None is a value
+
+    def __str__(self) -> str:
+        if not isinstance(self.value, EllipsisType):
+            return f"{self.owner.__name__}({self.option}={self.value!r})"
+        return f"{self.owner.__name__}.{self.option}" if self.option else self.owner.__name__
 
 
 class OptionError(ConfigError):
@@ -46,21 +86,22 @@ class OptionError(ConfigError):
 
     Attributes:
         owner: the dataclass.
-        problem: what is wrong; the text begins with the option's name.
+        parts: what is wrong, in parts. The first begins with the option's name; each option to set
+            instead is a `Mention`.
     """
 
     joint: ClassVar[str] = "."  # between the dataclass and what is wrong
 
-    def __init__(self, owner: type, problem: str):
-        super().__init__(f"{owner.__name__}{self.joint}{problem}")
-        self.owner, self.problem = owner, problem
+    def __init__(self, owner: type, *parts: str | Mention | Spelling):
+        super().__init__(f"{owner.__name__}{self.joint}{''.join(map(str, parts))}")
+        self.owner, self.parts = owner, parts
 
 
 class ChoiceError(OptionError):
     """A dataclass of options that was chosen, such as a transform, and does not fit the rest.
 
     Attributes:
-        problem: what is wrong, as a sentence whose subject is the dataclass.
+        parts: what is wrong, as a sentence whose subject is the dataclass.
     """
 
     joint = " "

@@ -9,17 +9,19 @@ import dali_pipes as dp
 from dali_pipes.errors import (
     ChoiceError,
     DaliPipesError,
+    Mention,
     NoGpuError,
     OptionError,
     RankError,
     SmallDataError,
+    Spelling,
     WorkerError,
 )
 
 ERRORS = [
-    dp.DaliPipesError("give task='regression'"),
+    dp.DaliPipesError("give ", Spelling("task='regression'", "data.task=regression")),
     dp.ConfigError("batch_size is 0"),
-    OptionError(dp.TorchConfig, "num_workers is -1; write TorchConfig.decoder"),
+    OptionError(dp.TorchConfig, "num_workers is -1; write ", Mention(dp.TorchConfig, "decoder")),
     ChoiceError(dp.TorchConfig, "does not fit"),
     NoGpuError("there is no GPU", of_loader=True, reason="no driver"),
     RankError(1, dp.OmissionError("/images: left out")),

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+from dali_pipes.backends.dali.config import DaliConfig
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.data.loose_images import LooseImages
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ChoiceError
+from dali_pipes.errors import ChoiceError, Mention
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.plan.transforms.base import RANDOM
 
@@ -33,40 +35,45 @@ def refuse_needs(
     for need, text in _needs(transform, images):
         if need in makes:
             continue
-        others = "DaliConfig or TorchConfig"
+        others: tuple[Any, ...] = (Mention(DaliConfig), " or ", Mention(TorchConfig))
         if need == WIDE:
-            others = "TorchConfig, or read the images without bits=16"
-        raise ChoiceError(config, f"does not support {text}; use {others}")
+            others = (Mention(TorchConfig), ", or read the images without bits=16")
+        raise ChoiceError(config, "does not support ", *text, "; use ", *others)
 
 
-def _needs(transform: Transform, images: Manifest | LooseImages) -> Iterator[tuple[str, str]]:
+def _needs(
+    transform: Transform, images: Manifest | LooseImages
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """The name of each need, and its text for an error."""
-    kind, views = type(transform).__name__, views_of(transform)
+    kind, views = type(transform), views_of(transform)
+
+    def mention(option: str, value: Any) -> tuple[Any, ...]:
+        return (Mention(kind, option, value),)
 
     if any(view.augmenter.slots or view.augmenter.erases for view in views):
-        yield "augment", "augment"
+        yield "augment", ("augment",)
     if any(view.augmenter.functions for view in views):
-        yield "functions", "functions in augment"
+        yield "functions", ("functions in augment",)
     if any(view.augmenter.fills for view in views):
-        yield "noise", "TimmRandomErasing"
+        yield "noise", ("TimmRandomErasing",)
     if transform.has_steps_before:
-        yield "before", "before"
+        yield "before", ("before",)
 
     if any(view.interpolation == RANDOM for view in views):
-        yield "interpolation", f"{kind}(interpolation={RANDOM!r})"
+        yield "interpolation", mention("interpolation", RANDOM)
     if any(view.resizes and not view.antialias for view in views):
-        yield "antialias", f"{kind}(antialias=False)"
+        yield "antialias", mention("antialias", False)
     if transform.channels == 1:
-        yield "channels", f"{kind}(channels=1)"
+        yield "channels", mention("channels", 1)
 
     if len(views) > 1:
-        yield "views", f"more than one view of each image, as {kind} has"
+        yield "views", ("more than one view of each image, as ", Mention(kind), " has")
     if transform.pads_batches:
-        yield "padding", f"batches of different sizes, as {kind} has"
+        yield "padding", ("batches of different sizes, as ", Mention(kind), " has")
     if transform.exif == "apply":
-        yield "exif", f"{kind}(exif='apply')"
+        yield "exif", mention("exif", "apply")
 
     if isinstance(images, LooseImages):
-        yield LOOSE, "images that are in no manifest"
+        yield LOOSE, ("images that are in no manifest",)
     if images.has_wide:
-        yield WIDE, "images of 16 bits a channel, which the manifest has"
+        yield WIDE, ("images of 16 bits a channel, which the manifest has",)

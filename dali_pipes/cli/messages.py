@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from dali_pipes.cli.spelling import spell_warning
+from dali_pipes.cli.spelling import spell_mentions
 
 # of a disk, a quota, or a limit on the size of files
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -99,5 +99,5 @@ def print_warnings_on_stderr() -> None:
     own.name = name
     own.setLevel(logging.WARNING)
     own.addFilter(logging.Filter(name))
-    own.addFilter(spell_warning)
+    own.addFilter(spell_mentions)
     root.addHandler(own)

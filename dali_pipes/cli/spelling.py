@@ -2,10 +2,8 @@
 options with a wrong name.
 """
 
-import ast
 import logging
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -15,27 +13,16 @@ from dali_pipes.backends.registry import list_backends
 from dali_pipes.errors import (
     ChoiceError,
     DaliPipesError,
-    ManifestError,
+    Mention,
     NoGpuError,
     OptionError,
     RankError,
     SmallDataError,
+    Spelling,
 )
 from dali_pipes.measure.arms import ARMS
 from dali_pipes.plan.sampling import SAMPLINGS
 from dali_pipes.plan.transforms import TRANSFORMS
-
-# TorchConfig.num_workers, TorchConfig(num_workers=4), Windows() and TorchConfig; a class whose name
-# may be a word of English is not one by itself
-_MENTION = (
-    r"(?<![\w/])(?:dp\.)?(?P<owner>{owner})\b"
-    r"(?:\.(?P<option>\w+)|\((?P<set>\w+)=(?P<value>[^()]*)\)|\(\)|(?<=Config)(?!\()|(?<=Transform)(?!\())"
-)
-# no part of a path: folders may be named so
-_ARGUMENT = (
-    r"(?<![\w./])(?P<name>task|encoding|path_column|label_column|label_separator)="
-    r"(?P<value>'[^']*')?"
-)
 
 
 def explain_in_options(error: DaliPipesError, job: str, config: DictConfig) -> str:
@@ -67,15 +54,14 @@ def explain_in_options(error: DaliPipesError, job: str, config: DictConfig) -> s
             f"{max(1, error.images // error.ranks)} at most"
         )
 
-    text = spell(str(error), config)
-    return _spell_arguments(text) if isinstance(error, ManifestError) else text
+    return _join(error.parts, config)
 
 
 def _name_option(error: OptionError, config: DictConfig) -> str:
     """Returns the error's text with the full names of options, such as loader.num_threads."""
-    problem = spell(error.problem, config)
+    problem = _join(error.parts, config)
     if isinstance(error, ChoiceError):
-        return f"{_name_choice(error.owner, config)} {problem}"
+        return f"{spell(Mention(error.owner), config)} {problem}"
 
     place = _find_place(error.owner, config)
     if place is None:
@@ -87,62 +73,40 @@ def _name_option(error: OptionError, config: DictConfig) -> str:
     return f"{place}{problem}{of_training if place == 'eval_transform.' else ''}"
 
 
-def spell(text: str, config: DictConfig) -> str:
-    """Returns a text with its options of Python as a command line writes them: loader=dali,
-    loader.num_threads, or loader.num_threads=4.
+def _join(parts: Iterable[object], config: DictConfig) -> str:
+    return "".join(
+        spell(part, config) if isinstance(part, Mention | Spelling) else str(part) for part in parts
+    )
+
+
+def spell(mention: Mention | Spelling, config: DictConfig) -> str:
+    """Returns how a command line writes options of Python: loader=dali, loader.num_threads, or
+    loader.num_threads=4.
     """
-    nodes = [node for _, node in _find_groups(config)]
-    types: set[Any] = {*_choices(), *map(OmegaConf.get_type, nodes)}
-    # a node without a dataclass is a dict
-    owners = {owner.__name__: owner for owner in types if owner is not dict}
+    if isinstance(mention, Spelling):
+        return mention.command_line
 
-    def replace(found: re.Match[str]) -> str:
-        owner, option = owners[found["owner"]], found["option"] or found["set"]
-        if not option:
-            return _name_choice(owner, config)
-        if option not in {field.name for field in fields(owner)}:
-            return found[0]
-        if found["option"]:
-            return f"{_find_place(owner, config)}{option}"
-        try:
-            value = spell_value(ast.literal_eval(found["value"]))
-        except (ValueError, SyntaxError):  # no value, or several options
-            return found[0]
-        return f"{_find_place(owner, config)}{option}={value}"
-
-    return re.sub(_MENTION.format(owner="|".join(owners)), replace, text)
-
-
-def _name_choice(owner: type, config: DictConfig) -> str:
-    """Returns how a command line chooses a class of options, such as loader=dali."""
-    place = _find_place(owner, config)
+    place = _find_place(mention.owner, config)
     if place is None:
-        return owner.__name__
-    group, name = _choices().get(owner, ("", ""))
+        return str(mention)
+    if mention.option:
+        value = "" if mention.value is ... else f"={spell_value(mention.value)}"
+        return f"{place}{mention.option}{value}"
+
+    group, name = _choices().get(mention.owner, ("", ""))
     # an arm, or another node that was not chosen by its group's name alone
     return f"{group}={name}" if place == f"{group}." else place.removesuffix(".")
 
 
-def _spell_arguments(text: str) -> str:
-    """Returns the text of an error with arguments of Manifest's class methods as options of the
-    group `data`: encoding='latin-1' as data.encoding=latin-1.
-    """
-    text = text.replace("with_labels=False", "data.labels=false")
-    folders = "root= of from_table, images= of open"
-    text = text.replace(folders, "data.train_images= or data.val_images=")
-
-    def replace(found: re.Match[str]) -> str:
-        value = found["value"] or ""
-        # Hydra strips blanks around a value
-        return f"data.{found['name']}={value if value[1:-1].isspace() else value[1:-1]}"
-
-    return re.sub(_ARGUMENT, replace, text)
-
-
-def spell_warning(record: logging.LogRecord) -> bool:
+def spell_mentions(record: logging.LogRecord) -> bool:
     """Has a warning name options as a command line does; a filter of `logging`."""
-    # a warning does not know the options of the job: it names what any command line would take
-    record.msg, record.args = spell(record.getMessage(), OmegaConf.create({})), ()
+    if isinstance(record.args, tuple):
+        # a warning does not know the options of the job: it names what any command line would take
+        none = OmegaConf.create({})
+        record.args = tuple(
+            spell(value, none) if isinstance(value, Mention | Spelling) else value
+            for value in record.args
+        )
     return True
 
 

@@ -40,7 +40,7 @@ class DataConfig:
         missing: "problem" lists images and masks without the other, "skip" passes them over.
         targets: what tables and shards hold besides labels.
         path_column, label_column: the columns of a table that have the paths and the labels; None:
-            `label`.
+            `path` and `label`.
         label_separator: splits the labels of a table into several classes each, as ";" does in
             "cat;dog"; None: one name each.
         delimiter: what separates the cells of a CSV; None: the first of , ; tab and | by which the
@@ -68,7 +68,7 @@ class DataConfig:
     classes: list[str] = option(list, check_names)
     missing: str = option("problem", check_choice, MISSING)
     targets: Targets = field(default_factory=Targets)
-    path_column: str = option("path", check_column)
+    path_column: str | None = option(None, check_column)
     label_column: str | None = option(None, check_column)
     label_separator: str | None = None
     delimiter: str | None = option(None, check_delimiter)

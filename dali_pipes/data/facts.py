@@ -4,6 +4,7 @@ A scan states most of them, a saved manifest has them too (`read`, `write`), and
 made of another one keeps those that still hold (`of_part`, `of_same_samples`).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Self
@@ -16,6 +17,9 @@ from dali_pipes.data.table.schema import RULES
 from dali_pipes.errors import ManifestError
 
 _AS_STORED = MaskValues({}, False)  # each value in a mask means itself
+
+
+MODES = ("stratified", "proportional")  # of mixtures
 
 
 class Mix(NamedTuple):
@@ -153,15 +157,28 @@ def _read_counts(stored: object) -> tuple[int, int] | None:
 def _read_mixture(stored: Any) -> Mix:
     try:
         mode, shares = stored
-        return Mix(mode, dict(shares))
-    except (TypeError, ValueError):
-        raise ManifestError(
-            "the manifest's mixture has no shares by name; mix the manifests again"
-        ) from None
+        mixture = Mix(mode, {name: float(share) for name, share in dict(shares).items()})
+    except (TypeError, ValueError, OverflowError):
+        mixture = Mix("", {})
+    are_shares = all(0 < share < math.inf for share in mixture.shares.values())
+    if mixture.mode not in MODES or not mixture.shares or not are_shares:
+        raise ManifestError("the manifest's mixture has no shares by name; mix the manifests again")
+    return mixture
+
+
+def _read_description(stored: Any) -> dict[str, Any] | None:
+    known = isinstance(stored, dict) and stored.keys() == {"images", "mean_kib", "median_size"}
+    return stored if known else None
+
+
+def _read_list(stored: Any) -> list[Any] | None:
+    return stored if isinstance(stored, list) else None
 
 
 # by fact: how it is read from JSON's types, in which a file may say anything
 _READ: dict[str, Callable[[Any], Any]] = {
+    "description": _read_description,
+    "category_ids": _read_list,
     "folders": _read_folders,
     "omissions": read_omissions,
     "doubts": read_omissions,

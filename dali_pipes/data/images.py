@@ -17,7 +17,7 @@ from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.sources.kinds import kind_of
 from dali_pipes.data.sources.options import ALL_SPLITS, TABLES, SourceOptions, refuse
 from dali_pipes.data.sources.split_column import SeveralSplitsError
-from dali_pipes.errors import ConfigError, ManifestError
+from dali_pipes.errors import ConfigError, ManifestError, OptionError
 from dali_pipes.system.progress import track
 
 MIN_EPOCH_IMAGES = 5_000
@@ -127,7 +127,10 @@ def _options_of(data: DataConfig, split: str) -> SourceOptions:
         "images": getattr(data, f"{split}_images"),
         "masks": getattr(data, f"{split}_masks"),
     }
-    return SourceOptions(**options)
+    try:
+        return SourceOptions(**options)
+    except OptionError as error:
+        raise ConfigError(*error.parts) from None
 
 
 def _kind(data: DataConfig, split: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,8 @@ from dali_pipes.checks import LARGEST_SEED, check_choice, check_names, describe_
 from dali_pipes.data.composed import composed
 from dali_pipes.data.doubts import doubt
 from dali_pipes.data.expression import Rows
-from dali_pipes.data.facts import Mix
+from dali_pipes.data.facts import MODES, Mix
+from dali_pipes.data.image_files.headers import PIXEL_LIMIT
 from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.mask_values import MaskValues
 from dali_pipes.data.objects import TARGET, Targets
@@ -42,7 +43,7 @@ from dali_pipes.data.sources.hugging_face_sets import read_dataset
 from dali_pipes.data.sources.index import write_index
 from dali_pipes.data.sources.masks import read_masks
 from dali_pipes.data.sources.opening import open_source
-from dali_pipes.data.sources.options import KINDS, SourceOptions, taken_by
+from dali_pipes.data.sources.options import KINDS, SourceOptions, check_column, taken_by
 from dali_pipes.data.sources.scans import read_images
 from dali_pipes.data.sources.tables import read_table
 from dali_pipes.data.table import saved
@@ -73,14 +74,20 @@ def _reader(
     """
 
     @wraps(read)
-    def call(cls: type["Manifest"], source: S, /, *args: P.args, **options: P.kwargs) -> "Manifest":
+    def call(*args: Any, **options: Any) -> "Manifest":
         try:
-            asked = options_of(*args, **options)
+            given = signature.bind(*args, **options).arguments
+        except TypeError as error:  # with the name that the user has called
+            raise TypeError(f"Manifest.{name}(): {error}") from None
+
+        cls, source = given.pop("cls"), given.pop("source")
+        try:
+            asked = cast(Callable[..., SourceOptions], options_of)(**given)
         except OptionError as error:
             # here it is an argument of this method
-            raise ConfigError(error.problem) from None
+            raise ConfigError(*error.parts) from None
 
-        manifest = cls.of(read(source, asked))
+        manifest: Manifest = cls.of(read(source, asked))
         manifest.tell_omissions()
         return manifest
 
@@ -96,10 +103,11 @@ def _reader(
         if option not in names and not taken_by(option).isdisjoint(kinds)
     ]
     parameters = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    parameters[1] = parameters[1].replace(kind=inspect.Parameter.POSITIONAL_ONLY)
-    vars(call)["__signature__"] = inspect.Signature(parameters, return_annotation=Self)
+    signature = inspect.Signature(parameters, return_annotation=Self)
+    vars(call)["__signature__"] = signature
     call.__name__, call.__qualname__, call.__module__ = name, f"Manifest.{name}", __name__
-    return classmethod(check_arguments()(call))
+    checked = check_arguments(workers=(1, 2**12), max_pixels=(1, PIXEL_LIMIT))(call)
+    return cast(Any, classmethod(checked))
 
 
 # Where a method has names or defaults of its own for an option, or for fields of `targets`.
@@ -137,6 +145,11 @@ def _of_masks(
 def _of_dataset(
     *, image: str | None = None, label: str | None = None, **options: Any
 ) -> SourceOptions:
+    for name, column in (("image", image), ("label", label)):
+        if column is not None:
+            check_column(name, column)
+    if image is not None and image == label:
+        raise ConfigError(f"image and label are both {image!r}; name two columns")
     named = {"path_column": image, "label_column": label}
     options |= {name: value for name, value in named.items() if value is not None}
     return SourceOptions(**options)
@@ -456,7 +469,7 @@ class Manifest(ImageTable):
             ConfigError: the shares are not positive numbers.
             ManifestError: as for `concat`; or there is a column `source` already.
         """
-        check_choice("mode", mode, ("stratified", "proportional"))
+        check_choice("mode", mode, MODES)
 
         # first, since it refuses what is no mapping to pairs, which are unpacked below
         shares = joining.read_shares(sources)

@@ -28,7 +28,7 @@ from dali_pipes.data.shards.copies import (
     release,
 )
 from dali_pipes.data.table.samples import Shards
-from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.errors import ConfigError, Mention, OptionError, Spelling
 from dali_pipes.plan.plan import Plan
 from dali_pipes.plan.sampling import Sequential, Windows
 from dali_pipes.plan.windows import Lanes, Window
@@ -51,6 +51,7 @@ def check_room(plan: Plan) -> None:
 
     check_folder()
     sizes, room = _copy_sizes(plan.manifest.shards), cache_bytes()
+    instead: str | Spelling
     for lanes in plan.all_lanes:
         # in windows the present and the next one of each lane, in order one shard after the other,
         # else all shards
@@ -69,7 +70,10 @@ def check_room(plan: Plan) -> None:
             needed, instead = int(sizes.max()), "make smaller shards"
             what = f"a shard of {_gb(needed)}"
         else:
-            needed, instead = int(sizes.sum()), "load them with dp.Windows()"
+            needed, instead = (
+                int(sizes.sum()),
+                Spelling("load them with sampling=dp.Windows()", "load them with sampling=windows"),
+            )
             what = f"{_gb(needed)} of shards"
 
         if needed > room:
@@ -77,11 +81,12 @@ def check_room(plan: Plan) -> None:
                 f"{plan.manifest.root}: this order needs {what} at once, and the cache "
                 f"{cache_folder()} may hold {_gb(room)}; set "
                 f"{LIMIT} to {needed / 1e9:.10g} at least, with {FOLDER} on a disk of that "
-                f"size, or {instead}"
+                "size, or ",
+                instead,
             )
             if lanes:
-                raise OptionError(Windows, f"window_gb: {problem}")
-            raise ConfigError(problem)
+                raise OptionError(Windows, "window_gb: ", *problem)
+            raise ConfigError(*problem)
 
 
 def _copy_sizes(shards: Shards) -> NDArray[np.int64]:
@@ -98,8 +103,8 @@ def _check_batch(plan: Plan, lanes: Lanes) -> None:
         log.warning(
             "a window of %s has about %d images, and a lane reads %d of every global "
             "batch, so shards are fetched "
-            "several times; raise Windows.window_gb (it should hold hundreds of batches)",
-            *(_gb(lanes.window_bytes), window, batch),
+            "several times; raise %s (it should hold hundreds of batches)",
+            *(_gb(lanes.window_bytes), window, batch, Mention(Windows, "window_gb")),
         )
 
 

@@ -292,7 +292,7 @@ def test_readers_are_called_and_documented_as_methods(name):
     assert f"{name}({first.name}: " in pydoc.plain(pydoc.render_doc(read))
     assert "Args:" in read.__doc__ and "ManifestError: " in read.__doc__
 
-    with pytest.raises(TypeError, match=rf"Manifest.{name}\(\) missing 1 .* '{first.name}'"):
+    with pytest.raises(TypeError, match=rf"Manifest.{name}\(\): missing a .* '{first.name}'"):
         read()
     with pytest.raises(TypeError, match=rf"\A{name}\(\) got an unexpected .*; did you mean strict"):
         read("/nowhere", "/nowhere", stric=True)

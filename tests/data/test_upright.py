@@ -113,7 +113,7 @@ def test_a_size_of_the_other_way_names_exif_and_the_option(tmp_path, orientation
     file, _ = painted(tmp_path, orientation, height=HEIGHT, width=WIDTH)
     ((_, why),) = dp.Manifest.from_coco(file, progress=False).problems
     assert why == (
-        "its EXIF tag turns it, and by its size in a.json it was annotated upright (60 × 40 "
+        "its EXIF tag turns it, and by its stated size it was annotated upright (in a.json 60 × 40 "
         "pixels, and the file has 40 × 60); set annotated='upright'"
     )
     file, _ = painted(tmp_path, orientation, height=WIDTH, width=HEIGHT)

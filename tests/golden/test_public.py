@@ -50,9 +50,6 @@ def describe(name):
 
 def parameters_of(value):
     """Returns each parameter with its place or kind, and its default."""
-    # an error without a maker of its own takes any texts, and has no signature
-    if inspect.isclass(value) and not inspect.isfunction(value.__init__):
-        return {"args": "all further ones"}
     makers = {}
     if is_dataclass(value):
         # what is made anew for each object has no default in the signature

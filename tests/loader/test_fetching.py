@@ -235,7 +235,7 @@ def test_a_run_goes_on_bit_for_bit_on_other_ranks(far, cache):
 def test_a_cache_that_is_too_small_is_refused_before_the_first_batch(far, cache, monkeypatch):
     with pytest.raises(
         ConfigError,
-        match=r"set DALI_PIPES_CACHE_GB to .* at least, .* or load them with dp.Windows",
+        match=r"set DALI_PIPES_CACHE_GB to .* at least, .* or load them with sampling=dp.Windows",
     ):
         build(far, sampling=None)
     with pytest.raises(

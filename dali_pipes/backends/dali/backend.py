@@ -41,8 +41,9 @@ from dali_pipes.backends.pixels.functions import say_functions
 from dali_pipes.backends.pixels.pool import Finisher
 from dali_pipes.backends.pixels.tensors import DTYPE_BYTES, TORCH_DTYPES, pixels_of
 from dali_pipes.backends.read_ahead import ReadAhead
+from dali_pipes.backends.torch.config import TorchConfig
 from dali_pipes.backends.transfer import Groups, copy_to_torch_memory, join_groups, to_gpu
-from dali_pipes.errors import ChoiceError, ConfigError
+from dali_pipes.errors import ChoiceError, ConfigError, Mention
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.steps.lists import smallest_sizes
 from dali_pipes.plan.steps.whole import WholePad
@@ -121,8 +122,10 @@ class DaliBackend(Backend):
     def _refuse_in_graph(self, problem: str, instead: str) -> NoReturn:
         raise ChoiceError(
             type(self.config),
-            f"in DALI's graph {problem}; use {instead and f'{instead}, or '}"
-            "DaliConfig(device='cpu') with resize=torch, or TorchConfig",
+            f"in DALI's graph {problem}; use {instead and f'{instead}, or '}",
+            Mention(DaliConfig, "device", "cpu"),
+            " with resize=torch, or ",
+            Mention(TorchConfig),
         )
 
     def _refuse_mirrors(self, view: Transform) -> None:
@@ -158,7 +161,8 @@ class DaliBackend(Backend):
                         f"runs before in threads, and the function {function.title} draws from "
                         "random, numpy.random or PyTorch's C++ code, which the whole process "
                         "shares; take its random numbers from its second argument (draws=…), or "
-                        "use TorchConfig",
+                        "use ",
+                        Mention(TorchConfig),
                     )
 
     def describe(self) -> Description:

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from dali_pipes.backends.dali.config import DaliOptions
-from dali_pipes.errors import OptionError
+from dali_pipes.errors import Mention, OptionError
 from dali_pipes.plan.transforms import Transform
 
 log = logging.getLogger(__name__)
@@ -158,14 +158,15 @@ def choose(config: DaliOptions, on_gpu: bool) -> Decoding:
             )
         case "region" if faults:
             owner = type(config)
-            ways = ", or ".join(
-                f"{owner.__name__}({way.option}={way.value!r}){way.cost}"
-                for way in ways_out(config)
-            )
+            ways = [(Mention(owner, way.option, way.value), way.cost) for way in ways_out(config)]
             raise OptionError(
                 owner,
-                f"decode is region, but with {versions} {known}. Leave it at auto, or set {ways}; "
-                f"{owner.__name__}(decode='force_region') tries it anyway",
+                f"decode is region, but with {versions} {known}. Leave it at auto, or set ",
+                *ways[0],
+                *(part for way in ways[1:] for part in (", or ", *way)),
+                "; ",
+                Mention(owner, "decode", "force_region"),
+                " tries it anyway",
             )
 
     # the rest: auto, and region without a fault

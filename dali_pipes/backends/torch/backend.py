@@ -27,7 +27,7 @@ from dali_pipes.data.image_files.jpeg import decoder_of
 from dali_pipes.data.loose_images import NO_IMAGES, LooseImages
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.reader import Reader
-from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.plan.plan import PlannedBatch
 from dali_pipes.plan.transforms import Transform, views_of
 from dali_pipes.system.memory import Need
@@ -218,5 +218,5 @@ def _check_decoder(decoder: str) -> None:
     try:
         decoder_of(decoder)
     except ConfigError as error:
-        problem = f"decoder is {decoder}, but {error}, or take TorchConfig(decoder='pil')"
-        raise OptionError(TorchConfig, problem) from None
+        instead = ", or take ", Mention(TorchConfig, "decoder", "pil")
+        raise OptionError(TorchConfig, f"decoder is {decoder}, but {error}", *instead) from None

@@ -134,7 +134,10 @@ class ScanOptions:
     workers: int | None = option(None, check_int, 1, 2**12)
     progress: bool = True
     targets: Targets = field(default_factory=Targets)
-    with_labels: bool = True
+    # other kinds of source have no labels that could be left out
+    with_labels: bool = option(
+        True, kinds=("csv", "parquet", "dataset", "images"), is_refused=False
+    )
     classes: Sequence[str] | None = option(None, check_names)
     bits: int = option(8, check_bits)
 

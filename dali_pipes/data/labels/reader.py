@@ -36,6 +36,7 @@ from dali_pipes.data.labels.texts import (
 )
 from dali_pipes.data.omissions import NO_LABEL, Omission, unusable_label
 from dali_pipes.data.sources.options import SourceOptions
+from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
 # each number up to the highest label becomes a class; a label beyond this is taken for a mistake
@@ -209,8 +210,11 @@ def _refuse_fractions(cells: LabelCells, what: str, if_classes: str, hint: str =
     """Raises ManifestError for fractions that may be classes as well as numbers to predict."""
     raise ManifestError(
         f"{cells.file}: the labels are {what} that are written as fractions, such as "
-        f"{cells.values[0].as_py()!s:.60} (row {cells.rows[0] + 1}){hint}; give "
-        f"task='classification' if {if_classes}, or task='regression' if they are to be predicted"
+        f"{cells.values[0].as_py()!s:.60} (row {cells.rows[0] + 1}){hint}; give ",
+        argument("task", "classification"),
+        f" if {if_classes}, or ",
+        argument("task", "regression"),
+        " if they are to be predicted",
     )
 
 
@@ -285,7 +289,9 @@ def _whole_numbers(cells: LabelCells) -> LabelCells:
     cells.refuse(
         ~np.isfinite(values) | (values != np.floor(values)),
         "the label {value} is not a whole number",
-        "give task='regression' if labels are numbers to predict",
+        "give ",
+        argument("task", "regression"),
+        " if labels are numbers to predict",
     )
     # so that all fit into int64; those beyond are refused later
     values = np.clip(values, -MAX_CLASSES, MAX_CLASSES)

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dali_pipes.data.arrow_types import is_text
-from dali_pipes.errors import ManifestError
+from dali_pipes.data.spelling import argument
+from dali_pipes.errors import ManifestError, Spelling
 
 _OPENS, _CLOSES = "[({", "])}"
 _PART = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|,|[^\s,'"]+""")
@@ -33,7 +34,7 @@ class LabelCells(NamedTuple):
     values: pa.Array
     rows: NDArray[np.int64]
 
-    def refuse(self, bad: NDArray[np.bool_], why: str, instead: str) -> None:
+    def refuse(self, bad: NDArray[np.bool_], why: str, *instead: str | Spelling) -> None:
         """Raises ManifestError for the first bad cell, if there is one.
 
         Args:
@@ -43,7 +44,7 @@ class LabelCells(NamedTuple):
         if bad.any():
             first = int(bad.argmax())
             what = why.format(value=self.values[first].as_py())
-            raise ManifestError(f"{self.file}: {what} (row {self.rows[first] + 1}); {instead}")
+            raise ManifestError(f"{self.file}: {what} (row {self.rows[first] + 1}); ", *instead)
 
 
 def read_text_lists(cells: LabelCells, task: str | None, separator: str | None) -> pa.Array:
@@ -75,18 +76,19 @@ def read_text_lists(cells: LabelCells, task: str | None, separator: str | None) 
         return cells.values
     texts = cells.values.fill_null("").to_pylist()
 
-    def refuse(is_bad: Callable[[str], bool], why: str, instead: str) -> None:
+    def refuse(is_bad: Callable[[str], bool], why: str, *instead: str | Spelling) -> None:
         bad = np.array([bool(text) and is_bad(text) for text in texts], bool)
-        cells.refuse(bad, f"the label {{value!r}} {why}", instead)
+        cells.refuse(bad, f"the label {{value!r}} {why}", *instead)
 
-    if_names = "or give task='classification' if all are names"
+    if_names = "or give ", argument("task", "classification"), " if all are names"
     if not lists:
         # "[cat, dog]" is a list to those who wrote it; "[unknown]" may be a name
         if len(framed) == len(distinct) and any(re.search("[, ]", text) for text in framed):
             refuse(
                 lambda text: True,
                 "looks like a list, and cannot be read as one",
-                f'write lists as JSON does, [0, 1] or ["a", "b"], {if_names}',
+                'write lists as JSON does, [0, 1] or ["a", "b"], ',
+                *if_names,
             )
         return cells.values
 
@@ -94,7 +96,7 @@ def read_text_lists(cells: LabelCells, task: str | None, separator: str | None) 
         what = "is a list already, which nothing has to separate"
         refuse(lists.__contains__, what, "leave out label_separator")
     what = "is no list, and others are lists that are written as text"
-    refuse(lambda text: text not in lists, what, f"write all alike, {if_names}")
+    refuse(lambda text: text not in lists, what, "write all alike, ", *if_names)
     first = next((min(kind) for kind in kinds.values() if kind), False)
     refuse(
         lambda text: bool(kinds[text] - {first}),
@@ -241,7 +243,8 @@ def read_text(
         located.refuse(
             pc.match_substring(cells, ",").to_numpy(zero_copy_only=False),
             "the label {value!r} has a comma, and all labels are numbers",
-            "write fractions with a point, or split several classes with label_separator=','",
+            "write fractions with a point, or split several classes with ",
+            argument("label_separator", ","),
         )
 
     if task is None:
@@ -296,7 +299,9 @@ def _refuse_odd_ones(cells: LabelCells, known: pa.Array) -> None:
         cells.refuse(
             odd.to_numpy(zero_copy_only=False),
             "the label {value!r} is no number, and others are",
-            "correct it or leave it empty, or give task='classification' if all are names",
+            "correct it or leave it empty, or give ",
+            argument("task", "classification"),
+            " if all are names",
         )
 
 

@@ -31,7 +31,7 @@ from dali_pipes.data.shards.addresses import is_remote
 from dali_pipes.data.shards.listing import CHANGED, FileVersion, version_of
 from dali_pipes.data.shards.parquet import copy_group, group_of, is_group
 from dali_pipes.data.shards.remote import download, open_object
-from dali_pipes.errors import ConfigError
+from dali_pipes.errors import ConfigError, Spelling
 
 # environment variables, which child processes inherit
 FOLDER, LIMIT = "DALI_PIPES_CACHE", "DALI_PIPES_CACHE_GB"
@@ -334,8 +334,9 @@ def _count_taken(folder: Path) -> None:
             "the cache %s has too little room for all that load from it: %d shards that "
             "another loader reads were removed, and are "
             "fetched again; set %s to the sum of what they need, give each run a %s of its "
-            "own, or lower Windows.window_gb",
+            "own, or lower %s",
             *(folder, _held_removed, LIMIT, FOLDER),
+            Spelling("Windows.window_gb", "sampling.window_gb"),
         )
 
 

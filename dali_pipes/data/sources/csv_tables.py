@@ -20,6 +20,7 @@ import pyarrow.csv
 from dali_pipes.data.image_files.headers import IMAGE_EXTENSIONS
 from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.table_columns import refuse_missing
+from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
 _BLOCK = 1 << 22  # bytes that are decoded at once
@@ -98,7 +99,7 @@ def _as_utf8(file: Path, content: bytes, options: SourceOptions) -> bytes:
     is_utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig", "ascii")
     if content.startswith(codecs.BOM_UTF8) and not is_utf8:
         what = f"begins with the mark of UTF-8, and encoding={encoding!r} is given"
-        raise ManifestError(f"{file}: {what}; leave out encoding=")
+        raise ManifestError(f"{file}: {what}; leave out ", argument("encoding"))
 
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
@@ -109,8 +110,8 @@ def _as_utf8(file: Path, content: bytes, options: SourceOptions) -> bytes:
         if b"\0" in content:
             raise UnicodeError
     except UnicodeError:
-        what = f"is not text in {encoding}; give the encoding that it has: encoding="
-        raise ManifestError(f"{file}: {what}") from None
+        what = f"is not text in {encoding}; give the encoding that it has: "
+        raise ManifestError(f"{file}: {what}", argument("encoding")) from None
     return content.removeprefix(codecs.BOM_UTF8)
 
 
@@ -122,7 +123,7 @@ def _read_header(file: Path, content: bytes, options: SourceOptions) -> tuple[li
     start = content[:_BLOCK].decode(errors="ignore").lstrip("\r\n")
     line = re.split(r"[\r\n]", start, maxsplit=1)[0][:_LONGEST]
     if not line:
-        needed = f"{options.path_column},{options.labels}"
+        needed = f"{options.path_name},{options.label_name}"
         raise ManifestError(f"{file}: is empty; begin it with a line of names, such as {needed}")
 
     headers = [
@@ -130,9 +131,9 @@ def _read_header(file: Path, content: bytes, options: SourceOptions) -> tuple[li
         for delimiter in options.delimiters
     ]
     names, delimiter = max(
-        headers, key=lambda each: (options.path_column in map(_bare, each[0]), len(each[0]))
+        headers, key=lambda each: (options.path_name in map(_bare, each[0]), len(each[0]))
     )
-    refuse_missing(file, list(map(_bare, names)), {options.path_column: "path_column"})
+    refuse_missing(file, list(map(_bare, names)), {options.path_name: "path_column"})
     return names, delimiter
 
 

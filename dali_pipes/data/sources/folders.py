@@ -37,6 +37,7 @@ from dali_pipes.data.sources.rows.earlier import EarlierScan, FolderRecords
 from dali_pipes.data.sources.rows.files import CHUNK, file_rows, read_headers
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.tree import Listed, files_below, walk
+from dali_pipes.data.spelling import no_labels as leave_labels_out
 from dali_pipes.data.table.schema import replace_column
 from dali_pipes.errors import ManifestError
 
@@ -288,7 +289,9 @@ def _refuse_no_classes(root: Path, has_images: bool) -> None:
     if not has_images:
         raise ManifestError(f"{root}: no class folders and no images in it; {do}")
     side_by_side = f"{root}: no class folders in it, only images side by side; {do}"
-    raise ManifestError(f"{side_by_side}; without labels it is taken as it is (with_labels=False)")
+    raise ManifestError(
+        f"{side_by_side}; without labels it is taken as it is (", leave_labels_out(), ")"
+    )
 
 
 def _has_shards(listed: Listed) -> bool:

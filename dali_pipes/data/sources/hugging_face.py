@@ -40,6 +40,7 @@ from dali_pipes.data.sources.rows.table_rows import FoundImages, SourceTable, re
 from dali_pipes.data.sources.shards import is_shard, list_files
 from dali_pipes.data.sources.split_column import is_called_split
 from dali_pipes.data.sources.table_columns import check_columns
+from dali_pipes.data.spelling import argument
 from dali_pipes.errors import ManifestError
 
 _SUFFIX = ".parquet"
@@ -157,10 +158,8 @@ def _name_labels(source: SourceTable, options: SourceOptions) -> SourceOptions:
         and not is_called_split(name)
     ]
     if len(found) > 1:
-        raise ManifestError(
-            f"{source.place}: has several columns of classes, {', '.join(found)}; name one: "
-            f"{source.label_option}={found[0]!r}"
-        )
+        what = f"{source.place}: has several columns of classes, {', '.join(found)}; name one: "
+        raise ManifestError(what, argument(source.label_option, found[0]))
     return replace(options, label_column=found[0]) if found else options
 
 

@@ -64,9 +64,7 @@ def read_dataset(source: Any, options: SourceOptions) -> ImageTable:
     _refuse_others(source)
     options.refuse_untaken(_NAME, "dataset")
     table, features = source.data.table, source.features.to_dict()
-    image = options.path_column
-    if image == SourceOptions.path_column:
-        image = _find_images(table.schema, features)
+    image = options.path_column or _find_images(table.schema, features)
     refuse_missing(_NAME, table.column_names, {image: "image"})
     refuse_mode(_NAME, image, features)
 

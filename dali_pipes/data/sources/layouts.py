@@ -56,19 +56,19 @@ _ENDINGS = {
     r"mp4|avi|mov|mkv|webm|mpg|mpeg|m4v|wmv|flv": "a video",
     r"gif|hei[cf]|avif|jp2|jxl": _IMAGE,
 }
-# whose layout it is, by the files of which a folder is full that lies beside one of images
-_COCO = "COCO's layout"
+# whose layout it is, by the name of a folder beside one of images and the files that fill it
+_COCO, _MASKS = "COCO's layout", "images and masks"
 _LAYOUTS = {
-    "YOLO's layout": (".txt",),
-    "Pascal VOC's layout": (".xml",),
-    _COCO: (".json",),
-    "images and masks": (".png", ".gif"),
+    "YOLO's layout": (r"labels", (".txt",)),
+    "Pascal VOC's layout": (r"annotations?", (".xml",)),
+    _COCO: (r"annotations", (".json",)),
+    _MASKS: (
+        r"labels|annotations?|masks?|gt|gtfine|ground_truth|segmentations|segmentationclass|trimaps",
+        (".png", ".gif"),
+    ),
 }
 _IMAGES = re.compile(r"images?|imgs?|jpegimages|leftimg8bit")
-_NOTES = re.compile(
-    r"labels|annotations?|masks?|gt|gtfine|ground_truth|segmentations|segmentationclass|trimaps"
-)
-_NOTES_OF_SPLIT = re.compile(r"(.+?)(?:_masks?|_labels|annot)")
+_MASKS_OF_SPLIT = re.compile(r"(.+?)(?:_masks?|_labels|annot)")
 # folders of known data sets in which layouts are looked for, besides those of splits
 _PARTS = re.compile(r"voc\d{4}|vocdevkit|.*lmdb|raw")
 
@@ -227,13 +227,11 @@ def _find_layout(tree: "_Tree", part: str) -> str:
     folders = {name.lower(): name for name in tree.look(part)[0]}
     has_images = any(map(_IMAGES.fullmatch, folders))
 
-    for (what, endings), name in product(_LAYOUTS.items(), folders):
-        of_split = _NOTES_OF_SPLIT.fullmatch(name)
-        is_beside = (
-            (has_images and _NOTES.fullmatch(name))
-            # COCO's folders of images have the names of splits, or any
-            or (what == _COCO and name == "annotations")
-            or (of_split and of_split[1] in folders and split_of(of_split[1]))
+    for (what, (called, endings)), name in product(_LAYOUTS.items(), folders):
+        of_split = _MASKS_OF_SPLIT.fullmatch(name) if what == _MASKS else None
+        # COCO's folders of images have the names of splits, or any
+        is_beside = ((has_images or what == _COCO) and re.fullmatch(called, name)) or (
+            of_split and of_split[1] in folders and split_of(of_split[1])
         )
         if is_beside and tree.holds_only(_join(part, folders[name]), endings):
             return f"{what}, with {endings[0]} files in {folders[name]}"

@@ -20,6 +20,7 @@ from dali_pipes.data.sources.scans import read_images
 from dali_pipes.data.sources.shards import is_shard
 from dali_pipes.data.sources.tables import read_table
 from dali_pipes.data.table import saved
+from dali_pipes.errors import ConfigError
 
 
 def open_source(source: str | Path, options: SourceOptions) -> ImageTable:
@@ -35,7 +36,10 @@ def open_source(source: str | Path, options: SourceOptions) -> ImageTable:
         OmissionError: `strict`, and something is left out.
     """
     source = local_path(source)
-    if options.masks is not None:
+    if options.masks:
+        if not Path(source).is_dir():
+            what = f"masks is for a folder of images, and {source} is none"
+            raise ConfigError(f"{what}; leave out masks")
         return READERS["masks"](source, options)
     # the reader of a folder does the same
     if not Path(source).is_dir():

@@ -29,8 +29,6 @@ ALL_SPLITS = "all"  # as `split`: the rows of every split
 CHOSEN_SPLITS = ("train", "val", "test", "trainval", ALL_SPLITS)
 
 TABLES = ("csv", "parquet", "dataset")  # the kinds that have columns
-# of options that only make another scan faster, and so are never refused
-_SCANNED = ("images",)
 # the kinds that take each field of `Targets`; those that are not here are for tables and images
 _OF_TARGETS = {
     "bad_objects": ("coco",),
@@ -71,6 +69,14 @@ def check_encoding(option: str, value: str | None) -> None:
         raise ConfigError(f"{option} is {value!r}; it takes {wanted}")
 
 
+def check_separator(option: str, value: object) -> None:
+    """Checks for a text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(
+            f"{option} is {value!r}; it takes what is between two labels, such as ';'"
+        )
+
+
 def check_column(option: str, value: object) -> None:
     """Checks for the name of a column."""
     if not isinstance(value, str) or not value.strip():
@@ -109,8 +115,8 @@ class SourceOptions(ScanOptions):
         split: of a table with a column of splits, the rows of this one: "train", "val", "test" or
             "trainval", whatever word the table has for it; "all": of all splits. Without it such a
             table is refused.
-        path_column: of a table, the column of the paths; of a data set of Hugging Face, the column
-            of the images, by default the only one of the type Image.
+        path_column: of a table, the column of the paths; None: `path`. Of a data set of Hugging
+            Face, the column of the images; None: the only one of the type Image.
         label_column: of a table, the column of the labels; None: `label`, or where the rows hold
             the images and have no such column the only one that `datasets` notes as a ClassLabel.
             Its names become the class names, and -1 is no label there.
@@ -132,14 +138,14 @@ class SourceOptions(ScanOptions):
     """
 
     strict: bool = False
-    cache_dir: str | Path | None = option(None, kinds=_SCANNED)
-    cache: str | Path | None = option(None, kinds=_SCANNED)
-    unchanged: str = option("folder", check_choice, UNCHANGED, kinds=_SCANNED)
+    cache_dir: str | Path | None = option(None, kinds=("images",), is_refused=False)
+    cache: str | Path | None = option(None, kinds=("images",))
+    unchanged: str = option("folder", check_choice, UNCHANGED, kinds=("images",), is_refused=False)
     images: str | Path | None = option(None, kinds=("coco", "csv", "parquet"))
     split: str | None = option(None, check_choice, CHOSEN_SPLITS, kinds=TABLES)
-    path_column: str = option("path", check_column, kinds=TABLES)
+    path_column: str | None = option(None, check_column, kinds=TABLES)
     label_column: str | None = option(None, check_column, kinds=TABLES)
-    label_separator: str | None = option(None, kinds=TABLES)
+    label_separator: str | None = option(None, check_separator, kinds=TABLES)
     delimiter: str | None = option(None, check_delimiter, kinds=("csv",))
     encoding: str | None = option(None, check_encoding, kinds=("csv",))
     task: str | None = option(None, check_choice, TASKS, kinds=TABLES)
@@ -148,12 +154,19 @@ class SourceOptions(ScanOptions):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.path_column == self.labels:
-            both = f"path_column and label_column are both {self.path_column!r}"
+        if self.path_name == self.label_name:
+            both = f"path_column and label_column are both {self.path_name!r}"
             raise ConfigError(f"{both}; name two columns")
+        if self.cache and self.cache_dir:
+            raise ConfigError("cache and cache_dir are both given; leave out one")
 
     @property
-    def labels(self) -> str:
+    def path_name(self) -> str:
+        """The name of a table's column of paths."""
+        return self.path_column or "path"
+
+    @property
+    def label_name(self) -> str:
         """The name of the column of labels."""
         return self.label_column or "label"
 
@@ -171,8 +184,10 @@ class SourceOptions(ScanOptions):
         given = {
             each.name: each.metadata["kinds"]
             for each in fields(self)
-            if each.metadata.get("kinds", _SCANNED) is not _SCANNED
-            and getattr(self, each.name) != default_of(each)
+            if "kinds" in each.metadata
+            and each.metadata.get("is_refused", True)
+            # the empty text of a command line names nothing
+            and getattr(self, each.name) not in (default_of(each), "")
         }
         usual = asdict(NO_TARGETS)
         return given | {

@@ -13,8 +13,15 @@ from dali_pipes.data.objects import NO_TARGETS
 from dali_pipes.data.sets.classes import give_classes
 from dali_pipes.data.sources.options import SourceOptions
 
-# how a table is read
-_OF_ROWS = ("path_column", "label_column", "label_separator", "delimiter", "encoding", "task")
+# how a table is read, by option: the attribute that has its value, also where nobody gave one
+_OF_ROWS = {
+    "path_column": "path_name",
+    "label_column": "label_name",
+    "label_separator": "label_separator",
+    "delimiter": "delimiter",
+    "encoding": "encoding",
+    "task": "task",
+}
 
 
 def note_reading(options: SourceOptions) -> dict[str, Any]:
@@ -26,8 +33,8 @@ def note_reading(options: SourceOptions) -> dict[str, Any]:
     if options.bits != 8:
         noted["bits"] = options.bits
     usual = SourceOptions()
-    for name in _OF_ROWS:
-        if (value := getattr(options, name)) != getattr(usual, name):
+    for name, value_of in _OF_ROWS.items():
+        if (value := getattr(options, value_of)) != getattr(usual, value_of):
             noted[name] = value
 
     # options such as box_format change nothing where no target is read

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from dali_pipes.data.arrow_types import is_text
 from dali_pipes.data.sources.options import SourceOptions
+from dali_pipes.data.spelling import argument, no_labels
 from dali_pipes.errors import ManifestError
 
 _SHOWN, _LONGEST = 20, 80  # columns in an error, and characters of each
@@ -28,14 +29,14 @@ def check_columns(
         label_option: what the user calls the option that names the column of labels.
     """
     targets = options.targets
-    needed = {options.path_column: "path_column"} if of_paths else {}
+    needed = {options.path_name: "path_column"} if of_paths else {}
     needed |= {name: f"targets.{field}" for field, name in targets.named.items()}
 
     # Targets need no label; a label column that the user names is needed, unless objects have
     # labels.
     is_labelled = not targets.named or (options.label_column is not None and not targets.boxes)
     if is_labelled and options.with_labels:
-        needed[options.labels] = label_option
+        needed[options.label_name] = label_option
     refuse_missing(place, table.column_names, needed)
 
     for name in filter(None, (targets.mask, targets.text)):
@@ -65,6 +66,5 @@ def refuse_missing(place: Path | str, names: Sequence[str], needed: Mapping[str,
     if len(missing) < len(needed):
         what += f"{' and '.join(missing)} is missing: "
     option = needed[missing[0]]
-    is_label = option in ("label_column", "label")
-    without = ", or read none: with_labels=False" if is_label else ""
-    raise ManifestError(f"{what}rename one, or name it with {option}={without}")
+    without = (", or read none: ", no_labels()) if option in ("label_column", "label") else ()
+    raise ManifestError(what, "rename one, or name it with ", argument(option), *without)

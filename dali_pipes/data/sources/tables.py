@@ -50,7 +50,7 @@ def read_table(source: str | Path, options: SourceOptions) -> ImageTable:
     """
     file = local_path(source)
     options.refuse_untaken(file, kind_of_table(file))
-    files = embedded_files(absolute(file), options.path_column)
+    files = embedded_files(absolute(file), options.path_name)
     of_paths = options.list_given().keys() & {"images", "path_column"}
     if files and of_paths:
         refuse(dict.fromkeys(of_paths, f"{file} holds the images themselves"))
@@ -65,7 +65,7 @@ def read_table(source: str | Path, options: SourceOptions) -> ImageTable:
         )
 
     table = _read(place, options)
-    cells = _encode_paths(table, options.path_column)
+    cells = _encode_paths(table, options.path_name)
     names = class_names(features_of(table.schema))
     made = SourceTable(place, table, names, cells, has_texts=place.suffix != ".parquet")
     return read_rows(made, options, partial(_read_images, made, options))
@@ -98,13 +98,13 @@ def _read(file: Path, options: SourceOptions) -> pa.Table:
     """
     targets = options.targets
     texts = {
-        options.path_column,
-        options.labels,
+        options.path_name,
+        options.label_name,
         *filter(None, (targets.mask, targets.text)),
     }
 
     if not file.is_file():
-        needed = f"{options.path_column} and {options.labels}"
+        needed = f"{options.path_name} and {options.label_name}"
         instead = f"give a CSV or Parquet table with the columns {needed}"
         raise ManifestError(f"{file}: no such file; {instead}")
 
@@ -129,7 +129,7 @@ def _read(file: Path, options: SourceOptions) -> pa.Table:
     check_columns(file, table, options, of_paths=True)
     if file.suffix != ".parquet":
         _refuse_second_header(file, table, options)
-    name = options.path_column
+    name = options.path_name
     return replace_column(table, name, _cast_paths(file, name, table[name]))
 
 
@@ -137,12 +137,12 @@ def _refuse_second_header(file: Path, table: pa.Table, options: SourceOptions) -
     """Raises ManifestError for a second header between the rows: its label would turn all labels
     into names.
     """
-    if not options.with_labels or options.labels not in table.column_names:
+    if not options.with_labels or options.label_name not in table.column_names:
         return
-    paths, labels = table[options.path_column], table[options.labels]
-    marked = f"\ufeff{options.path_column}"  # with the byte-order mark of a file that was appended
-    row = max(pc.index(paths, name).as_py() for name in (options.path_column, marked))
-    if row >= 0 and labels[row].as_py().strip() == options.labels:
+    paths, labels = table[options.path_name], table[options.label_name]
+    marked = f"\ufeff{options.path_name}"  # with the byte-order mark of a file that was appended
+    row = max(pc.index(paths, name).as_py() for name in (options.path_name, marked))
+    if row >= 0 and labels[row].as_py().strip() == options.label_name:
         raise ManifestError(
             f"{file}: row {row + 1} is a header again, as of files that were joined; remove it"
         )

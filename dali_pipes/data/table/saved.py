@@ -46,13 +46,21 @@ def load(file: str | Path) -> ImageTable:
                 "image and what is known of it; scan the images again"
             )
         facts = ManifestFacts.read(known)
+        if facts.category_ids is not None and len(facts.category_ids) != len(classes):
+            raise ManifestError(
+                f"{file}: its ids of categories are not those of its classes; scan again"
+            )
     except ManifestError:
         raise  # it is a ValueError, and says what is wrong
     except FileNotFoundError:
         raise ManifestError(
             f"{file}: no such manifest; make one with Manifest.scan(root).save(file)"
         ) from None
-    except (pa.ArrowException, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+    except (
+        *(pa.ArrowException, OSError),
+        # the metadata may be anything
+        *(ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError),
+    ) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ManifestError(
             f"{file}: not a manifest of dali_pipes ({reason}); scan the images again"

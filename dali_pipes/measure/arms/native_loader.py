@@ -13,11 +13,11 @@ from nvidia.dali.data_node import DataNode
 
 from dali_pipes.backends.backend import Decoded, Description, InWork, Job
 from dali_pipes.backends.dali.backend import DaliBackend
-from dali_pipes.backends.dali.config import DaliOptions
+from dali_pipes.backends.dali.config import DaliConfig, DaliOptions
 from dali_pipes.backends.dali.graph import filter_of, gray, normalize
 from dali_pipes.backends.transfer import Groups, copy_to
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ChoiceError
+from dali_pipes.errors import ChoiceError, Mention
 from dali_pipes.loader.batch import Batch
 from dali_pipes.measure.arms.unplanned import UnplannedLoader, arrival_device
 from dali_pipes.plan.plan import PlannedBatch
@@ -61,23 +61,27 @@ class DaliNativeBackend(DaliBackend):
     makes = frozenset({"antialias", "channels"})
 
     def prepare(self) -> None:
-        owner = type(self.config)
+        owner, planned = type(self.config), Mention(DaliConfig)
         # the views of ViewsTransform, which extends it, are not what this graph makes
         if type(self.job.transform) is not TrainTransform:
-            raise ChoiceError(owner, "supports only TrainTransform; use DaliConfig for others")
+            raise ChoiceError(
+                owner, "supports only ", Mention(TrainTransform), "; use ", planned, " for others"
+            )
         if self.job.transform.sizes or self.job.transform.vertical_flip:
-            raise ChoiceError(owner, "supports neither sizes nor vertical_flip; use DaliConfig")
+            raise ChoiceError(owner, "supports neither sizes nor vertical_flip; use ", planned)
 
         # boxes and masks move with the plan's crop, which this graph does not take
         if self.job.images.has_target("boxes") or self.job.images.has_target("mask"):
             raise ChoiceError(
                 owner,
-                "draws its crops itself, so boxes and masks cannot follow them; use DaliConfig",
+                "draws its crops itself, so boxes and masks cannot follow them; use ",
+                planned,
             )
         if not self.job.images.whole_files:
             raise ChoiceError(
                 owner,
-                "reads files of one image each, and these images are in shards; use DaliConfig",
+                "reads files of one image each, and these images are in shards; use ",
+                planned,
             )
 
         super().prepare()

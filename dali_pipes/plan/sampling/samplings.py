@@ -20,7 +20,7 @@ from dali_pipes.checks import check_int, check_number
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.shards.copies import cache_bytes
 from dali_pipes.data.table.samples import Shards
-from dali_pipes.errors import ChoiceError, ConfigError, OptionError
+from dali_pipes.errors import ChoiceError, ConfigError, Mention, OptionError
 from dali_pipes.options import check_options, option
 from dali_pipes.plan.draws import Kind, permute, random_permutation
 from dali_pipes.plan.order import PERIOD, GroupPosition, Groups, Order, Shares, draw_by_weight
@@ -354,7 +354,8 @@ class Schedule(Sampling):
             raise OptionError(
                 Schedule,
                 f"schedule is {self.schedule}; it takes epochs and samplings, and begins with "
-                "that of epoch 0, such as Schedule(schedule={0: 'balanced', 10: 'uniform'})",
+                "that of epoch 0, such as ",
+                Mention(Schedule, "schedule", {0: "balanced", 10: "uniform"}),
             )
 
         self.schedule = {epoch: self._parse_phase(phases[epoch]) for epoch in sorted(phases)}

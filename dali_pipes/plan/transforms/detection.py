@@ -15,7 +15,7 @@ from dali_pipes.checks import (
 )
 from dali_pipes.data.manifest import Manifest
 from dali_pipes.data.objects import Objects
-from dali_pipes.errors import ChoiceError, ConfigError, OptionError
+from dali_pipes.errors import ChoiceError, ConfigError, Mention, OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.draws import BOXES_DRAW, FLIP_DRAW, SCALE_DRAW, SHIFT_DRAW, Draws
 from dali_pipes.plan.geometry import (
@@ -26,6 +26,7 @@ from dali_pipes.plan.geometry import (
     whole_image_geometry,
 )
 from dali_pipes.plan.transforms.base import RandomTransform, check_size, shape_of
+from dali_pipes.plan.transforms.classification import TrainTransform
 
 
 @dataclass(kw_only=True, slots=True)
@@ -249,8 +250,9 @@ class IoUCropTransform(RandomTransform):
         if not manifest.has_target("boxes"):
             raise ChoiceError(
                 IoUCropTransform,
-                f"crops around boxes, and {manifest.root} has none; use TrainTransform, or data "
-                "with boxes",
+                f"crops around boxes, and {manifest.root} has none; use ",
+                Mention(TrainTransform),
+                ", or data with boxes",
             )
         RandomTransform.check(self, manifest)
 

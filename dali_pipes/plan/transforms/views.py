@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dali_pipes.checks import check_choice, check_int
 from dali_pipes.data.manifest import Manifest
-from dali_pipes.errors import ConfigError, OptionError
+from dali_pipes.errors import ConfigError, Mention, OptionError
 from dali_pipes.options import option
 from dali_pipes.plan.draws import Draws
 from dali_pipes.plan.geometry import Geometry, Pair, crop_geometry, resize_sizes
@@ -40,8 +40,8 @@ def _check_views(option: str, value: Any) -> dict[str, list[dict[str, Any]]]:
         example = [{"name": "global", "count": 2, "size": 224}]
         raise OptionError(
             ViewsTransform,
-            f"{option} names no view; it takes names and options: "
-            f"ViewsTransform({option}={example})",
+            f"{option} names no view; it takes names and options: ",
+            Mention(ViewsTransform, option, example),
         )
     return {str(name): _parse_view_options(str(name), options) for name, options in value.items()}
 
@@ -150,8 +150,8 @@ def _group_by_name(views: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
             example = [{"name": "global", "count": 2, "size": 224}]
             raise OptionError(
                 ViewsTransform,
-                f"views: {view!r} has no name; it takes views such as "
-                f"ViewsTransform(views={example})",
+                f"views: {view!r} has no name; it takes views such as ",
+                Mention(ViewsTransform, "views", example),
             )
 
         options = {str(name): value for name, value in view.items() if name != "name"}

@@ -22,7 +22,7 @@ from dali_pipes.data.objects import NO_TARGETS, Targets
 from dali_pipes.data.omissions import is_without_label, merge, printable
 from dali_pipes.data.sources.kinds import kind_of
 from dali_pipes.data.sources.opening import READERS
-from dali_pipes.data.sources.options import SourceOptions
+from dali_pipes.data.sources.options import TABLES, SourceOptions
 from dali_pipes.data.table.saved import refuse_other_file
 from dali_pipes.options import check_options, option
 from dali_pipes.system.files import refuse_unwritable
@@ -87,7 +87,8 @@ def index(
     console = Console(soft_wrap=True)
 
     # not `open_source`, which would take an index that is there
-    read = READERS[kind_of(source)]
+    kind = kind_of(source)
+    read = READERS[kind if kind in TABLES else "images"]
     options = SourceOptions(verify=verify, targets=targets, with_labels=with_labels)
     images = read(source, options)
 

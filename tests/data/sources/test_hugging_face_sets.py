@@ -322,3 +322,15 @@ def test_what_the_labels_of_a_data_set_mean_is_said_as_of_a_table(
     rows = hf.load_from_disk(str(tmp_path / "s"))
     manifest = dp.Manifest.from_hf(rows, progress=False, **options)
     assert manifest.task == task and len(manifest) == 3
+
+
+def test_a_column_of_images_may_be_called_path(embedded):
+    """Who names it means it, though tables call their paths so."""
+    with pytest.raises(dp.ManifestError, match=r"with the columns path; it has image.*image="):
+        dp.Manifest.from_hf(embedded, image="path")
+    renamed = embedded.rename_column("image", "path")
+    assert len(dp.Manifest.from_hf(renamed, image="path", progress=False)) == 12
+    with pytest.raises(dp.ConfigError, match="image is ''; it takes the name of a column"):
+        dp.Manifest.from_hf(embedded, image="")
+    with pytest.raises(dp.ConfigError, match="image and label are both 'label'"):
+        dp.Manifest.from_hf(embedded, image="label", label="label")

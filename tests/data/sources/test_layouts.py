@@ -76,10 +76,6 @@ LAYOUTS = {
         {"leftImg8bit/train/a/1.png": PNG, "gtFine/train/a/2.png": PNG},
         "images and masks.* in gtFine",
     ),
-    "texts beside images": (
-        {"images/1.jpg": JPEG, "annotations/1.txt": BOX},
-        "YOLO's layout, with .txt files in annotations",
-    ),
     "camvid": ({"train/1.png": PNG, "trainannot/1.png": PNG}, "images and masks.* in trainannot"),
     "lmdb": ({"data.mdb": bytes(64), "lock.mdb": b""}, "LMDB"),
     "lmdb by split": ({"train_lmdb/data.mdb": bytes(64)}, "train_lmdb: is an LMDB"),
@@ -226,6 +222,12 @@ OURS = {
     "classes of trains": {"train/1.jpg": JPEG, "truck/1.jpg": JPEG, "truck/index.json": "{}"},
     "a class with boxes": {"a/images/1.jpg": JPEG, "b/1.jpg": JPEG, "b/1.xml": "x"},
 }
+
+
+@pytest.mark.parametrize("notes", ["annotations/trainval.txt", "masks/README.txt", "gt/list.json"])
+def test_class_folders_that_are_named_are_read_beside_notes(tmp_path, notes):
+    put(tmp_path, {"images/a/1.jpg": JPEG, "images/b/2.jpg": JPEG, notes: "1\n2\n"})
+    assert Manifest.open(tmp_path / "images", progress=False).classes == ["a", "b"]
 
 
 @pytest.mark.parametrize("kind", OURS)

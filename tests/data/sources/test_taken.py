@@ -113,3 +113,31 @@ def test_folders_of_images_and_of_masks(sources, options, named, with_masks):
     kind = (ConfigError, dp.ManifestError)  # a folder refuses targets by its own message
     with pytest.raises(kind, match=f"{named}.* would change nothing|targets are read from shards"):
         open_images(data, "train")
+
+
+def test_a_cache_file_is_refused_where_nothing_is_cached(sources):
+    for kind in ("csv", "coco", "manifest"):
+        with pytest.raises(ConfigError, match="cache would change nothing"):
+            dp.Manifest.open(sources[kind], cache="x.arrow")
+    with pytest.raises(ConfigError, match="cache and cache_dir are both given"):
+        dp.Manifest.scan(sources["folder"], cache="x.arrow", cache_dir="x")
+    with pytest.raises(ConfigError, match="masks is for a folder of images"):
+        dp.Manifest.open(sources["csv"], masks="m")
+
+
+def test_an_empty_option_names_nothing(sources):
+    """As data.train_images= on a command line."""
+    assert len(dp.Manifest.open(sources["folder"], images="", masks="", progress=False))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: dp.Manifest.from_table("t.csv", "d"), r"Manifest.from_table\(\): too many"),
+        (lambda: dp.Manifest.from_masks("im"), r"Manifest.from_masks\(\): missing .*'masks'"),
+        (lambda: dp.Manifest.from_coco("c.json", with_labels=False), "unexpected .*'with_labels'"),
+    ],
+)
+def test_a_wrong_call_is_named_as_it_was_made(call, text):
+    with pytest.raises(TypeError, match=text):
+        call()

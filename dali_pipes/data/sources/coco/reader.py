@@ -144,7 +144,8 @@ def _read_file(source: Any, options: SourceOptions) -> ImageTable:
         names_flip_pairs=targets.flip_pairs is not None,
         boxes_upright=upright,
         category_ids=[category["id"] for category in read.categories],
-        omissions=read.doubts + count_by_kind(read.strays, "object"),
+        omissions=read.doubts
+        + count_by_kind(((kind, f"{file.name}: {name}") for kind, name in read.strays), "object"),
     )
     classes = [composed(category["name"]) for category in read.categories]
     return ImageTable.from_rows(root, classes, rows, facts)
@@ -235,20 +236,20 @@ def _check_size(file: Path, image: Entry, header: Header, upright: bool) -> Head
 
     if not all(isinstance(side, int | float) for side in (height, width)):
         return header._replace(
-            problem=f"its width and height in {file.name} are no numbers ({width!r:.20} × "
+            problem=f"its width and height are no numbers (in {file.name} {width!r:.20} × "
             f"{height!r:.20}); write them as numbers, or leave them out"
         )
-    sizes = f"{width!r:.20} × {height!r:.20} pixels, and the file has {size[1]} × {size[0]}"
+    sizes = f"in {file.name} {width!r:.20} × {height!r:.20} pixels, and the file has "
+    sizes += f"{size[1]} × {size[0]}"
     # most likely only `annotated` is wrong
     if (height, width) == other:
         how, instead = ("as stored", "stored") if upright else ("upright", "upright")
         return header._replace(
-            problem=f"its EXIF tag turns it, and by its size in {file.name} it was annotated {how} "
+            problem=f"its EXIF tag turns it, and by its stated size it was annotated {how} "
             f"({sizes}); set annotated='{instead}'"
         )
     return header._replace(
-        problem=f"by its size in {file.name} its boxes are of another image ({sizes}); correct one "
-        "of them"
+        problem=f"by its stated size its boxes are of another image ({sizes}); correct one of them"
     )
 
 

@@ -28,8 +28,9 @@ from dali_pipes.data.image_files.headers import (
 )
 from dali_pipes.data.image_files.masks import mask_problem, mask_size
 from dali_pipes.data.omissions import add_detail, kind_of
+from dali_pipes.data.spelling import Text
 from dali_pipes.data.table.schema import SCHEMA, cast_columns
-from dali_pipes.errors import ManifestError
+from dali_pipes.errors import ManifestError, Spelling
 from dali_pipes.system.cpus import available_cpus
 from dali_pipes.system.progress import track
 from dali_pipes.system.workers import map_in_order
@@ -139,6 +140,9 @@ def _empty_value(kind: pa.DataType) -> Any:
 
 # the problems of headers of files that are not there
 MISSING_FILE_PROBLEMS = {os.strerror(number).lower() for number in (errno.ENOENT, errno.ENOTDIR)}
+_FOLDER_OPTIONS = Spelling(
+    "root= of from_table, images= of open", "data.train_images= or data.val_images="
+)
 
 
 def read_listed(
@@ -283,19 +287,18 @@ def _no_file(file: Path, folder: Path, first: str, count: int) -> ManifestError:
     rows = "its only row" if count == 1 else f"none of its {count:,} rows"
     has = "names a file that is not there" if count == 1 else "names a file that is there"
 
+    instead: Text
     if "://" in first:
-        instead = "paths are of this machine; copy the images to it, or read shards"
+        instead = ("paths are of this machine; copy the images to it, or read shards",)
     elif first.startswith("~"):
-        instead = "write the whole path: nothing replaces ~"
+        instead = ("write the whole path: nothing replaces ~",)
     elif not folder.is_dir():
-        instead = (
-            "there is no such folder; give that of the images: root= of from_table, images= of open"
-        )
+        instead = "there is no such folder; give that of the images: ", _FOLDER_OPTIONS
     else:
-        instead = "give the folder of the images: root= of from_table, images= of open"
+        instead = "give the folder of the images: ", _FOLDER_OPTIONS
 
     where = f"the first is {first!r}, looked for in {folder}"
-    return ManifestError(f"{file}: {rows} {has}; {where}; {instead}")
+    return ManifestError(f"{file}: {rows} {has}; {where}; ", *instead)
 
 
 def check_listed_masks(

@@ -26,7 +26,7 @@ from dali_pipes.data.image_table import ImageTable
 from dali_pipes.data.labels.reader import Labels, no_labels, read_labels
 from dali_pipes.data.labels.texts import clear_others, read_list, read_text
 from dali_pipes.data.objects import BOX_LABELS, TARGET, Targets
-from dali_pipes.data.omissions import Omission
+from dali_pipes.data.omissions import Omission, add_detail, kind_of
 from dali_pipes.data.own_columns import is_kept_type, read_columns
 from dali_pipes.data.sources.options import SourceOptions
 from dali_pipes.data.sources.reading import finish, note_reading
@@ -106,7 +106,7 @@ def read_rows(
         OmissionError: `strict`, and something is left out.
     """
     place, table, targets = source.place, source.table, options.targets
-    used = {options.path_column, options.labels, *targets.named.values()}
+    used = {options.path_name, options.label_name, *targets.named.values()}
     paths = list(map(os.fsdecode, source.cells))
     chosen = choose_rows(place, table, used, options.split, classes=source.names, paths=paths)
     labels = _read_row_labels(source, options, chosen.rows)
@@ -133,7 +133,7 @@ def read_rows(
     rows = file_rows(found.paths, values, headers, columns)
 
     # the names of the labels, or of those of the objects
-    column = targets.box_labels or options.labels
+    column = targets.box_labels or options.label_name
     classes, are_named, doubts = name_numbers(table, column, source.names, classes)
     facts = ManifestFacts(
         keypoints=targets.keypoints_named,
@@ -154,7 +154,7 @@ def _read_row_labels(
     Args:
         wanted: (n,) which rows are used; None: all.
     """
-    place, name = source.place, options.labels
+    place, name = source.place, options.label_name
     is_there = name in source.table.column_names
     if not options.with_labels or options.targets.boxes or not is_there:
         return None
@@ -178,7 +178,7 @@ def _add_problems(headers: list[Header], problems: Mapping[int, str]) -> None:
     for row, why in problems.items():
         # of the image's own problem only what is wrong: the advice comes once, at the end
         if problem := headers[row].problem:
-            why = f"{problem.partition(';')[0]}, and {why}"
+            why = f"{kind_of(problem)}, and {why}"
         why = f"{why} (row {row + 1}); give it one, or remove the row"
         headers[row] = headers[row]._replace(problem=why)
 
@@ -187,10 +187,9 @@ def _add_row_numbers(headers: list[Header]) -> list[Header]:
     """Adds the row in the table, from 1, to each problem, before the advice in it."""
     numbered = list(headers)
     for place, header in enumerate(headers):
-        row = f"(row {place + 1})"
-        if header.problem and row not in header.problem:
-            what, semicolon, instead = header.problem.partition(";")
-            numbered[place] = header._replace(problem=f"{what} {row}{semicolon}{instead}")
+        row = f"row {place + 1}"
+        if header.problem and f"({row})" not in header.problem:
+            numbered[place] = header._replace(problem=add_detail(header.problem, row))
     return numbered
 
 

@@ -244,7 +244,7 @@ def test_ids_are_compared_as_they_are_written_and_numbers_come_before_texts(fold
     other = written(folder, [*objects, one(5, category_id="10.0"), one(6, image_id="9")], kinds)
     manifest = Manifest.from_coco(other, progress=False)
     assert "its category_id is none" in manifest.dropped[0][1]
-    assert ["annotation 6: '9'"] in [each.names for each in manifest.omissions]
+    assert ["a.json: annotation 6: '9'"] in [each.names for each in manifest.omissions]
 
 
 @pytest.mark.parametrize("height", ["30", [30], {}])
@@ -252,7 +252,7 @@ def test_a_size_that_is_no_number_is_named_as_such(folder, height):
     images = [{"id": 9, "file_name": "0.jpg", "height": height}, {"id": 8, "file_name": "1.jpg"}]
     file = written(folder, [one(1, image_id=8)], images=images)
     ((_, why),) = Manifest.from_coco(file, progress=False).problems
-    assert why.startswith(f"its width and height in a.json are no numbers (40 × {height!r})")
+    assert why.startswith(f"its width and height are no numbers (in a.json 40 × {height!r})")
 
 
 @pytest.mark.filterwarnings("error")
@@ -286,7 +286,7 @@ def test_images_without_objects_do_not_stand_for_all_others_that_cannot_be_used(
     images = [{"id": 9, "file_name": "0.jpg", "height": 31}, {"id": 8, "file_name": "1.jpg"}]
     with pytest.raises(
         ManifestError,
-        match=r"none of its objects .* 2 left out, the first: '0.jpg': by its size in a.json",
+        match=r"none of its objects .* 2 left out, the first: '0.jpg': by its stated size",
     ):
         Manifest.from_coco(written(folder, [one(1), one(2)], images=images), progress=False)
     # there are none to lose
@@ -305,7 +305,12 @@ def test_a_caption_that_is_no_text_is_listed(folder):
         "",
     ] and not manifest.has_target("boxes")
     assert manifest.omissions == [
-        Omission("its caption is no text", 2, ["annotation 0: None", "annotation 1: 5"], "object")
+        Omission(
+            "its caption is no text",
+            2,
+            ["a.json: annotation 0: None", "a.json: annotation 1: 5"],
+            "object",
+        )
     ]
     with pytest.raises(ManifestError, match="none of its objects"):
         Manifest.from_coco(written(folder, captions[:2], []), progress=False)
@@ -445,9 +450,18 @@ def test_ids_of_images_are_numbers_if_these_stay_apart(folder, ids, kept):
 def test_an_annotation_of_no_image_is_counted(folder, stray, kind, name):
     images = [{"id": number, "file_name": f"{number % 3}.jpg"} for number in (9, 1)]
     manifest = Manifest.from_coco(written(folder, [stray, one(4)], images=images), progress=False)
-    assert manifest.omissions == [Omission(kind, 1, [name], "object")]
+    assert manifest.omissions == [Omission(kind, 1, [f"a.json: {name}"], "object")]
     assert not manifest.problems and len(manifest) == 2
     assert manifest.take_objects(np.arange(2)).counts.tolist() == [1, 0]
+
+
+def test_a_stray_annotation_is_named_with_its_file(folder):
+    files = []
+    for name in ("b (1); x.json", "c.json"):
+        written(folder, [one(1, image_id=77), one(4)]).rename(folder / name)
+        files.append(folder / name)
+    (found,) = [each for each in Manifest.from_coco(files).omissions if "image_id" in each.kind]
+    assert found.names == ["b (1); x.json: annotation 1: 77", "c.json: annotation 1: 77"]
 
 
 def test_an_image_of_another_size_is_a_problem(folder):
@@ -461,8 +475,8 @@ def test_an_image_of_another_size_is_a_problem(folder):
     )
     problems = dict(manifest.problems)
     assert problems["0.jpg"] == (
-        "by its size in a.json its boxes are of another image (30 × 40 pixels, and the file has "
-        "40 × 30); correct one of them"
+        "by its stated size its boxes are of another image (in a.json 30 × 40 pixels, and the "
+        "file has 40 × 30); correct one of them"
     )
     assert problems["gone.jpg"] == "no such file or directory" and len(manifest) == 1
 

@@ -167,7 +167,7 @@ def test_a_table_of_which_no_object_is_left_is_refused(folder, bad_objects):
         ManifestError,
         match=(
             r"none of its objects can be used: 2 left out, the first: .*0.png: .*its box is "
-            r"empty or inverted \(object 1: "
+            r"empty or inverted \((row 1: )?object 1: "
         ),
     ):
         scan(folder, Targets(**HERE, bad_objects=bad_objects), **columns)
