@@ -288,7 +288,7 @@ def test_the_likely_one_is_the_first_that_makes_the_images(manifest, monkeypatch
 
     assert of() is dp.DaliConfig and of(learned="torch") is dp.TorchConfig
     assert of(learned="of another version") is dp.DaliConfig
-    monkeypatch.setattr(type(manifest), "has_wide", True)
+    monkeypatch.setitem(vars(manifest), "has_wide", True)
     assert of() is of(learned="dali on the CPU") is dp.TorchConfig
     monkeypatch.undo()
 
