@@ -358,7 +358,8 @@ def test_one_mask_with_a_strange_value_is_a_problem_of_its_image(tmp_path):
     Image.fromarray(np.full((3, 8), 9, np.uint8)).save(tmp_path / "masks/39.png")
     full = Manifest.from_masks(*folders, classes=["a", "b"], verify="full", progress=False)
     ((path, why),) = full.problems
-    assert path == "images/39.jpg" and "39.png: its values include 9" in why and len(full) == 39
+    assert path == "images/39.jpg" and "its values include 9 (" in why and "39.png)" in why
+    assert len(full) == 39
     assert [full.name(each) for each in range(39)] == [
         str(folders[0] / f"{each}.jpg") for each in sorted(map(str, range(39)))
     ]
