@@ -191,11 +191,11 @@ class LazyProgram(Dataset[Any]):
             self.memory = None
             if self.seed is None:
                 self.numbers = None
-        if self.seed is not None and self._batches <= 2:
+        if self.seed is not None and self._batches <= 3:
             self._say_what_no_seed_decides()
 
     def _say_what_no_seed_decides(self) -> None:
-        """Says what decides samples beside the seed, as seen from the first batch to the second:
+        """Says what decides samples beside the seed, as seen from the first batch to the third:
         how much a worker has done before depends on the workers, and on a resume.
         """
         numbers, kept = self.begin(), self.before().kept.numbers
@@ -212,8 +212,10 @@ class LazyProgram(Dataset[Any]):
                     "it in __init__, for equal samples with other workers and after a resume"
                 )
         for path, own in kept.items():
+            # an object that the first samples made, such as an entry of a cache, begins here
+            first = self._kept_first.setdefault(path, own)
             for name, number in own.items():
-                if self._kept_first.get(path, {}).get(name) != number:
+                if first.get(name) != number:
                     self.say(
                         f"{path}.{name} has changed with the first samples; samples that depend on "
                         "it are others with other workers and after a resume"

@@ -183,8 +183,11 @@ def asks_for_its_worker(function: Any) -> bool:
 def is_of_a_library(thing: Any) -> bool:
     """Whether a module, a class or a function is of a library, and none of the program's own."""
     name = str(thing.__name__ if isinstance(thing, ModuleType) else thing.__module__)
-    if name.partition(".")[0] in _OWN_PACKAGES:
+    package = name.partition(".")[0]
+    if package in _OWN_PACKAGES:
         return False
+    if package == __name__.partition(".")[0]:  # also in a checkout, whose path is a program's
+        return True
     module = thing if isinstance(thing, ModuleType) else sys.modules.get(name)
     file = getattr(module, "__file__", None)
     if file is None and module in (None, thing):  # one whose name nobody has noted

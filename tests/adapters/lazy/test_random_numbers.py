@@ -3,6 +3,7 @@
 import random
 import warnings
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from lazy_programs import Pictures, assert_equal, batches_of, loader_of, seed_gl
 from PIL import Image
 from torch.utils.data import Subset, default_collate, get_worker_info
 
+import dali_pipes as dp
 from dali_pipes.adapters.lazy.loader import LazyLoader
 from dali_pipes.adapters.lazy.random_numbers import (
     Numbers,
@@ -171,19 +173,59 @@ class MakesLater(Pictures):
         return at, self.rng.random()
 
 
+class Table:
+    """Made by the first samples."""
+
+    def __init__(self, count):
+        self.count = count
+
+
+class Remembers(Pictures):
+    """Makes a table that never changes, and one that counts, with its first sample."""
+
+    def __init__(self, files, counts=False):
+        super().__init__(files)
+        self.known, self.counts = {}, counts
+
+    def __getitem__(self, at):
+        table = self.known.setdefault("table", Table(len(self.files)))
+        table.count += self.counts
+        return at, table.count
+
+
+class ReadsItsManifest(Pictures):
+    """Asks a Manifest, which reads its columns when they are first asked for."""
+
+    def __init__(self, files):
+        super().__init__(files)
+        self.manifest = dp.Manifest.open(Path(files[0]).parent, with_labels=False)
+
+    def __getitem__(self, at):
+        return at, len(str(self.manifest.path(at)))
+
+
+def heard(dataset, seed, workers):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with LazyLoader(loader_of(dataset, num_workers=workers), seed=seed) as loader:
+            list(loader)
+    return sorted(str(each.message) for each in said if "first samples" in str(each.message))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_the_first_samples_make_and_never_change_is_not_said(files, workers):
+    assert heard(Remembers(files), 5, workers) == []
+    assert heard(ReadsItsManifest(files), 5, workers) == []
+    (count,) = heard(Remembers(files, counts=True), 5, workers)
+    assert count.startswith("dataset.known['table'].count has changed with the first samples")
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_no_seed_decides_is_said(files, workers):
-    def heard(dataset, seed):
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            with LazyLoader(loader_of(dataset, num_workers=workers), seed=seed) as loader:
-                list(loader)
-        return sorted(str(each.message) for each in said if "first samples" in str(each.message))
-
-    count, generator = heard(MakesLater(files), 5)
+    count, generator = heard(MakesLater(files), 5, workers)
     assert count.startswith("dataset.asked has changed with the first samples")
     assert generator.startswith("dataset.rng was made with the first samples")
-    assert heard(MakesLater(files), None) == heard(Generous(files), 5) == []
+    assert heard(MakesLater(files), None, workers) == heard(Generous(files), 5, workers) == []
 
 
 @pytest.mark.parametrize("workers", [0, 1])
