@@ -4,20 +4,26 @@ installed.
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 import test_contract
+import torch
 from hydra import compose, initialize_config_dir
 from later import later
 from omegaconf import OmegaConf
+from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends import registry
 from dali_pipes.backends.backend import Backend
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.pixels.pool import Finisher
 from dali_pipes.backends.registry import is_for_training, list_backends, load_backend
 from dali_pipes.cli.conf import register
 from dali_pipes.data.config import DataConfig
@@ -27,6 +33,7 @@ from dali_pipes.tools.benchmark.config import BenchmarkConfig
 tool = later("dali_pipes.tools.benchmark.run")
 
 TOY = Path(__file__).parents[1] / "support/toy_backend.py"
+PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
 @pytest.fixture
@@ -94,6 +101,41 @@ def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
     test_contract.test_pixels_are_those_of_plain_torchvision_and_pillow(
         real_manifest, "toy", transform
     )
+
+
+def test_the_threads_of_the_page_make_the_same_pixels(toy, real_manifest, monkeypatch):
+    """CONTRIBUTING's own lines in place of the toy's, with a decoder of whole images."""
+    lines = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        if "Finisher(" in block
+    )
+
+    def my_decoded_regions(batch):
+        for at, (top, left, height, width) in enumerate(batch.region):
+            with Image.open(BytesIO(batch.images.read(batch.ids[at]))) as image:
+                region = image.convert("RGB").crop((left, top, left + width, top + height))
+            regions.append(region.size)
+            yield torch.from_numpy(np.array(region))
+
+    def epoch(config):
+        options = {"transform": dp.TrainTransform(size=32), "batch_size": 8}
+        with dp.build_loader(real_manifest, config, **options) as loader:
+            return [(batch.ids.tolist(), batch.images) for batch in loader]
+
+    regions = []
+    lines = lines.replace("self.config.num_threads", "2")  # the toy has no such option
+    own = {"Finisher": Finisher, "my_decoded_regions": lambda batch: [*my_decoded_regions(batch)]}
+    exec(lines, own)
+    config = list_backends()["toy"]()
+    expected = epoch(config)
+    backend = load_backend(config)
+    for name in ("prepare", "stream", "close"):
+        monkeypatch.setattr(backend, name, own[name], raising=False)
+    for (ids, images), (expected_ids, others) in zip(epoch(config), expected, strict=True):
+        assert ids == expected_ids and len(regions) >= len(ids)
+        # PyTorch resizes here, and Pillow in the toy: one step of 255, normalized
+        torch.testing.assert_close(images, others, atol=1.01 / 255 / 0.22, rtol=0)
 
 
 @pytest.mark.parametrize(
