@@ -21,8 +21,9 @@ from PIL import Image
 
 import dali_pipes as dp
 from dali_pipes.backends import registry
-from dali_pipes.backends.backend import Backend
+from dali_pipes.backends.backend import Backend, Description
 from dali_pipes.backends.config import LoaderConfig
+from dali_pipes.backends.needs import EVERYTHING
 from dali_pipes.backends.pixels.pool import Finisher
 from dali_pipes.backends.registry import is_for_training, list_backends, load_backend
 from dali_pipes.cli.conf import register
@@ -104,7 +105,7 @@ def test_its_pixels_hold_the_contract(toy, real_manifest, transform):
 
 
 def test_the_threads_of_the_page_make_the_same_pixels(toy, real_manifest, monkeypatch):
-    """CONTRIBUTING's own lines in place of the toy's, with a decoder of whole images."""
+    """CONTRIBUTING's own lines in place of the toy's."""
     lines = next(
         block
         for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -125,13 +126,14 @@ def test_the_threads_of_the_page_make_the_same_pixels(toy, real_manifest, monkey
 
     regions = []
     lines = lines.replace("self.config.num_threads", "2")  # the toy has no such option
-    own = {"Finisher": Finisher, "my_decoded_regions": lambda batch: [*my_decoded_regions(batch)]}
+    own = {"Backend": Backend, "Description": Description, "EVERYTHING": EVERYTHING}
+    own |= {"Finisher": Finisher, "my_decoded_regions": lambda batch: [*my_decoded_regions(batch)]}
     exec(lines, own)
     config = list_backends()["toy"]()
     expected = epoch(config)
     backend = load_backend(config)
-    for name in ("prepare", "stream", "close"):
-        monkeypatch.setattr(backend, name, own[name], raising=False)
+    for name in ("prepare", "stream", "describe", "close"):
+        monkeypatch.setattr(backend, name, vars(own["MyBackend"])[name], raising=False)
     for (ids, images), (expected_ids, others) in zip(epoch(config), expected, strict=True):
         assert ids == expected_ids and len(regions) >= len(ids)
         # PyTorch resizes here, and Pillow in the toy: one step of 255, normalized
