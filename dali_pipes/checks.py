@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from dali_pipes.errors import ConfigError
@@ -149,10 +150,17 @@ def check_fill(name: str, value: Any) -> tuple[int, int, int]:
 
 
 def check_path(option: str, value: Any) -> Any:
-    """Returns the value if it is a path or a URL, as text or as a Path."""
+    """Returns the value if it is a path or a URL, as text or as a Path, with ~ replaced by the home
+    folder.
+    """
     # a PathLike may also stand for bytes
-    if isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str):
-        return value
+    if isinstance(value, (str, os.PathLike)) and isinstance(path := os.fspath(value), str) and path:
+        # no shell replaces ~ in a program or in a YAML file; a file may have that name
+        if not path.startswith("~") or os.path.lexists(path):
+            return value
+        # Path.expanduser raises for an unknown user
+        home = os.path.expanduser(path)  # noqa: PTH111
+        return Path(home) if isinstance(value, Path) else home
 
     # what has a length, such as an array or a DataLoader, is named by its type
     what = (
@@ -160,7 +168,7 @@ def check_path(option: str, value: Any) -> Any:
         if hasattr(value, "__len__")
         else describe_value(value)
     )
-    what = describe_value(value) if isinstance(value, (bytes, list, tuple)) else what
+    what = describe_value(value) if isinstance(value, (str, bytes, list, tuple)) else what
     instead = (
         "; from_torch(dataloader) makes a loader of a DataLoader"
         if type(value).__module__.startswith("torch")

@@ -42,10 +42,11 @@ def option(
 ) -> Any:
     """Returns a field of a dataclass of options, with the check that `check_options` is to do.
 
-    A default of `list` or `dict` stands for an empty one. `metadata` is of the dataclass's own.
+    A default that is a class, such as `list`, stands for a new object of it. `metadata` is of the
+    dataclass's own.
     """
     metadata["check"] = check, bounds
-    if default in (list, dict):
+    if isinstance(default, type):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
 
@@ -229,7 +230,8 @@ def _check_kind(option: str, value: Any, kind: tuple[type, bool] | None, *bounds
             raise ConfigError(f"{option} is {describe_value(value)}; it takes True or False")
         return bool(value)
     if kind[0] is Path:
-        return check_path(option, value)
+        # the empty text of a command line names nothing, where there may be none
+        return value if value == "" and kind[1] else check_path(option, value)
 
     minimum = bounds[0] if bounds else None
     maximum = bounds[1] if len(bounds) > 1 else None

@@ -55,8 +55,8 @@ class Rows:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """The column of this name; the table's own comes before that of an image."""
-        if name not in self._columns:
-            raise _missing(name, self._columns)
+        if not isinstance(name, str) or name not in self._columns:
+            raise _missing(str(name), self._columns)
         if name not in self._composed:
             self._composed[name] = composed_column(self._samples.column(self._columns[name]))
         return self._composed[name]

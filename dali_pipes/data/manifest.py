@@ -486,8 +486,14 @@ class Manifest(ImageTable):
         """Renames classes; classes that get the same name become one, and others keep their names.
 
         Raises:
-            ConfigError: there is no class of a name that is given.
+            ConfigError: there is no class of a name that is given, or the names are no mapping.
         """
+        pairs = names.items() if isinstance(names, Mapping) else [(None, None)]
+        if not all(isinstance(name, str) for pair in pairs for name in pair):
+            raise ConfigError(
+                f"names is {describe_value(names)}; it takes old and new names, such as "
+                '{"tabby cat": "cat"}'
+            )
         names = {composed(name): new for name, new in names.items()}
         for name in names:
             self._cells.class_numbers(name)  # raises for a class that there is not

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from later import later
 from PIL import Image
 
-from dali_pipes import Manifest, ManifestError
+from dali_pipes import ConfigError, Manifest, ManifestError
 from dali_pipes.data.sources.rows import files
 
 datasets = later("torchvision.datasets")
@@ -296,3 +296,41 @@ def test_readers_are_called_and_documented_as_methods(name):
         read()
     with pytest.raises(TypeError, match=rf"\A{name}\(\) got an unexpected .*; did you mean strict"):
         read("/nowhere", "/nowhere", stric=True)
+
+
+# of no argument's kind, or naming nothing
+WRONG = [None, 5, -1, float("nan"), "", "none", b"none", [], ["a", "a"], {}, {1: 2}, object()]
+OF_USERS = ("open", "scan", "from_table", "from_coco", "from_masks", "from_hf", "load", "save")
+OF_USERS += ("split", "filter", "subset", "map_classes", "with_classes", "concat")
+
+
+@pytest.mark.parametrize("name", OF_USERS)
+def test_a_value_of_a_wrong_kind_is_refused_by_name(manifest, tmp_path, monkeypatch, name):
+    """Of each argument in turn: with an error of the package, or it is taken."""
+    monkeypatch.chdir(tmp_path)  # "none" is the name of a new file for some
+    method = getattr(manifest, name)
+    arguments = inspect.signature(method).parameters
+    right = {"source": manifest.root, "file": tmp_path / "m.arrow", "manifests": [manifest]}
+    right |= {"fractions": {"all": 1.0}, "classes": manifest.classes}
+    needed = {key: right.get(key) for key, each in arguments.items() if each.default is each.empty}
+    for key in arguments:
+        for value in WRONG:
+            try:
+                method(**needed | {key: value})
+            except (ConfigError, ManifestError) as error:
+                assert "\n" not in str(error)
+            except Exception as error:
+                pytest.fail(f"{name}({key}={value!r}) ends in {type(error).__name__}: {error}")
+
+
+def test_the_home_folder_is_where_files_go(manifest, tmp_path, monkeypatch):
+    """No shell replaces ~ in a program."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    manifest.save("~/saved.arrow")
+    assert Manifest.load("~/saved.arrow").fingerprint == manifest.fingerprint
+    Manifest.scan(manifest.root, cache="~/scan.arrow", progress=False)
+    Manifest.scan(manifest.root, cache_dir="~/scans", progress=False)
+    assert (tmp_path / "saved.arrow").is_file() and (tmp_path / "scan.arrow").is_file()
+    assert [*(tmp_path / "scans").iterdir()] and not [*(tmp_path / "here").iterdir()]

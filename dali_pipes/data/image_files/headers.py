@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from stat import S_ISDIR as is_folder
 from stat import S_ISREG as is_regular
 from typing import Any, BinaryIO, NamedTuple
@@ -110,6 +110,14 @@ def check_bits(option: str, value: object) -> None:
         )
 
 
+def check_targets(option: str, value: object) -> None:
+    if not isinstance(value, Targets):
+        raise ConfigError(
+            f"{option} is {describe_value(value)}; it takes Targets(…), such as "
+            "Targets(boxes='boxes', box_labels='labels')"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScanOptions:
     """How thoroughly files are checked, and by how many processes.
@@ -133,7 +141,7 @@ class ScanOptions:
     max_pixels: int = option(MAX_PIXELS, check_max_pixels)
     workers: int | None = option(None, check_int, 1, 2**12)
     progress: bool = True
-    targets: Targets = field(default_factory=Targets)
+    targets: Targets = option(Targets, check_targets)
     # other kinds of source have no labels that could be left out
     with_labels: bool = option(
         True, kinds=("csv", "parquet", "dataset", "images"), is_refused=False

@@ -56,7 +56,7 @@ def give_classes(images: T, classes: Sequence[str]) -> T:
         ManifestError: an image has a class that is none of them, or the labels are no classes.
     """
     # names that are there twice are right only where sets were joined with their classes apart
-    if not isinstance(classes, str) and list(classes) == images.classes:
+    if isinstance(classes, (list, tuple)) and list(classes) == images.classes:
         return _without_doubts_of_names(images)
     names = check_names("classes", classes)
     if images.task == "regression":

@@ -115,16 +115,12 @@ def refuse_other_objects(url: str, names: Iterable[str]) -> None:
 
 
 def local_path(source: str | Path) -> str | Path:
-    """Returns the source with ~ replaced by the home folder, and the URL of a local file as a path.
+    """Returns the URL of a local file as a path, and any other source as it is.
 
     file:// is a store like others for what stores have: it stays a URL for shards, Parquet files
     and images in class folders.
     """
     text = os.fspath(source)
-    # no shell replaces ~ in a program or in a YAML file; a file may have that name
-    if text.startswith("~") and not os.path.lexists(text):
-        return Path(text).expanduser() if isinstance(source, Path) else os.path.expanduser(text)  # noqa: PTH111
-
     if text.startswith("file:/"):
         path = Path(
             "/" + unquote(text.removeprefix("file:").removeprefix("//localhost")).lstrip("/")

@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from dali_pipes.checks import check_choice
 from dali_pipes.data.image_files.headers import ScanOptions
@@ -46,23 +46,23 @@ _DESCRIBES = {
 }
 
 
-def check_delimiter(option: str, value: str | None) -> None:
+def check_delimiter(option: str, value: object) -> None:
     """Checks for one ASCII character that is no quote and no line end.
 
     "\\t", a backslash and a t, stands for a tab.
     """
     if value is None or value == "\\t":
         return
-    if len(value) != 1 or not value.isascii() or value in '"\r\n\0':
+    if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in '"\r\n\0':
         raise ConfigError(f"{option} is {value!r}; it takes one ASCII character, such as ';'")
 
 
-def check_encoding(option: str, value: str | None) -> None:
+def check_encoding(option: str, value: Any) -> None:
     """Checks for the name of a text encoding that Python knows."""
     try:
         # Python also has codecs such as base64, which turn bytes into bytes
         is_text = value is None or codecs.lookup(value)._is_text_encoding
-    except (LookupError, ValueError):
+    except (LookupError, TypeError, ValueError):
         is_text = False
     if not is_text:
         wanted = "the name of an encoding of text, such as 'latin-1'"
