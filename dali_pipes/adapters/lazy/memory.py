@@ -4,6 +4,7 @@ import copy
 import ctypes
 import dis
 import io
+import math
 import queue
 import re
 import tarfile
@@ -104,6 +105,28 @@ class Kept(NamedTuple):
             for path, own in self.names.items()
         }
         return {path: own for path, own in names.items() if own}
+
+    @property
+    def counts(self) -> dict[str, int | float]:
+        """All numbers by the paths to them, also those in containers and in arrays of one."""
+        numbers = {
+            f"{path}.{name}": each
+            for path, own in self.numbers.items()
+            for name, each in own.items()
+        }
+        for path, contents in (self.contents or {}).items():
+            if isinstance(contents, ARRAYS):
+                entries = {"": contents.item()} if math.prod(contents.shape) == 1 else {}
+            elif isinstance(contents, dict):
+                entries = {f"[{key!r}]": each for key, each in contents.items()}
+            elif isinstance(contents, list):
+                entries = {f"[{at}]": each for at, each in enumerate(contents)}
+            else:
+                continue
+            numbers |= {
+                path + step: each for step, each in entries.items() if type(each) in (int, float)
+            }
+        return numbers
 
 
 class Memory:

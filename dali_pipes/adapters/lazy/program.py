@@ -100,7 +100,7 @@ class LazyProgram(Dataset[Any]):
         self.numbers: Numbers | None = None
         self.memory: Memory | None = None
         self._batches = 0
-        self._kept_first: dict[str, dict[str, Any]] | None = None
+        self._first_counts: dict[str, int | float] = {}
         self.places: NotePlaces | None = None
         # of the batch that is being made; true: nothing of it waits
         self._is_true = False
@@ -191,16 +191,16 @@ class LazyProgram(Dataset[Any]):
             self.memory = None
             if self.seed is None:
                 self.numbers = None
-        if self.seed is not None and self._batches <= 3:
+        if self.seed is not None and self._batches <= 10:
             self._say_what_no_seed_decides()
 
     def _say_what_no_seed_decides(self) -> None:
-        """Says what decides samples beside the seed, as seen from the first batch to the third:
+        """Says what decides samples beside the seed, as seen in the first ten batches:
         how much a worker has done before depends on the workers, and on a resume.
         """
-        numbers, kept = self.begin(), self.before().kept.numbers
-        if self._kept_first is None:
-            self._kept_first = kept
+        numbers, counts = self.begin(), self.before().kept.counts
+        if self._batches == 1:
+            self._first_counts = counts
             return
         # these are not seeded: from which batch on would depend on the worker
         generators = find_generators(dataset=self.dataset, collate_fn=self.collate_fn)
@@ -211,15 +211,14 @@ class LazyProgram(Dataset[Any]):
                     f"{each.path} was made with the first samples, so seed= does not seed it; make "
                     "it in __init__, for equal samples with other workers and after a resume"
                 )
-        for path, own in kept.items():
-            # an object that the first samples made, such as an entry of a cache, begins here
-            first = self._kept_first.setdefault(path, own)
-            for name, number in own.items():
-                if first.get(name) != number:
-                    self.say(
-                        f"{path}.{name} has changed with the first samples; samples that depend on "
-                        "it are others with other workers and after a resume"
-                    )
+        for path, number in counts.items():
+            # what the samples made themselves, such as an entry of a cache, begins here
+            first = self._first_counts.setdefault(path, number)
+            if first is not number and first != number:
+                self.say(
+                    f"{path} has changed with the first samples; samples that depend on it are "
+                    "others with other workers and after a resume"
+                )
 
     # samples
 

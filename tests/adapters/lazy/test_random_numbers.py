@@ -2,7 +2,7 @@
 
 import random
 import warnings
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -181,27 +181,53 @@ class Table:
 
 
 class Remembers(Pictures):
-    """Makes a table that never changes, and one that counts, with its first sample."""
+    """Keeps something from sample to sample; `number` says what, and gives a number of it."""
 
-    def __init__(self, files, counts=False):
+    size = 16
+
+    def __init__(self, files, number):
         super().__init__(files)
-        self.known, self.counts = {}, counts
-
-    def __getitem__(self, at):
-        table = self.known.setdefault("table", Table(len(self.files)))
-        table.count += self.counts
-        return at, table.count
-
-
-class ReadsItsManifest(Pictures):
-    """Asks a Manifest, which reads its columns when they are first asked for."""
-
-    def __init__(self, files):
-        super().__init__(files)
+        self.of_no_use, self.number, self.known = float("nan"), number, {}
+        self.seen, self.calls, self.length = {"n": 0}, [0], None
+        self.drawn = torch.zeros(())
         self.manifest = dp.Manifest.open(Path(files[0]).parent, with_labels=False)
 
     def __getitem__(self, at):
-        return at, len(str(self.manifest.path(at)))
+        return at, self.number(self, at)
+
+    @cached_property
+    def total(self):
+        return len(self.files)
+
+
+def of_a_table(data, at, step=0):
+    table = data.known.setdefault("table", Table(3))
+    table.count += step
+    return table.count
+
+
+def of_a_dict(data, at):
+    data.seen["n"] += 1
+    return data.seen["n"]
+
+
+def of_a_tensor(data, at):
+    data.drawn += 1
+    return float(data.drawn)
+
+
+def of_every_fifth(data, at):
+    data.calls[0] += 0.2
+    return int(data.calls[0])
+
+
+def of_a_length(data, at):
+    data.length = data.length or len(data.files)
+    return data.length
+
+
+def of_a_cache(data, at):
+    return data.known.setdefault(at, at * 2)
 
 
 def heard(dataset, seed, workers):
@@ -213,11 +239,26 @@ def heard(dataset, seed, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_the_first_samples_make_and_never_change_is_not_said(files, workers):
-    assert heard(Remembers(files), 5, workers) == []
-    assert heard(ReadsItsManifest(files), 5, workers) == []
-    (count,) = heard(Remembers(files, counts=True), 5, workers)
-    assert count.startswith("dataset.known['table'].count has changed with the first samples")
+@pytest.mark.parametrize(
+    ("number", "path"),
+    [
+        (of_a_table, None),
+        (of_a_length, None),
+        (of_a_cache, None),
+        (lambda data, at: data.total, None),
+        # a Manifest reads its columns when they are first asked for
+        (lambda data, at: len(str(data.manifest.path(at))), None),
+        (partial(of_a_table, step=1), "dataset.known['table'].count"),
+        (of_a_dict, "dataset.seen['n']"),
+        (of_a_tensor, "dataset.drawn"),
+        (of_every_fifth, "dataset.calls[0]"),
+    ],
+)
+def test_what_the_samples_make_is_said_only_if_it_changes(files, workers, number, path):
+    said = heard(Remembers(files, number), 5, workers)
+    assert [each.partition(" has changed with the first")[0] for each in said] == [path] * bool(
+        path
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 1])
