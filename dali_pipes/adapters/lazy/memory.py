@@ -108,7 +108,9 @@ class Kept(NamedTuple):
 
     @property
     def counts(self) -> dict[str, int | float]:
-        """All numbers by the paths to them, also those in containers and in arrays of one."""
+        """All numbers by the paths to them, also those in arrays of one and in containers that are
+        not long: entries of long ones are data.
+        """
         numbers = {
             f"{path}.{name}": each
             for path, own in self.numbers.items()
@@ -117,12 +119,12 @@ class Kept(NamedTuple):
         for path, contents in (self.contents or {}).items():
             if isinstance(contents, ARRAYS):
                 entries = {"": contents.item()} if math.prod(contents.shape) == 1 else {}
+            elif not isinstance(contents, (dict, list)) or len(contents) > _MOST_COPIED:
+                continue
             elif isinstance(contents, dict):
                 entries = {f"[{key!r}]": each for key, each in contents.items()}
-            elif isinstance(contents, list):
-                entries = {f"[{at}]": each for at, each in enumerate(contents)}
             else:
-                continue
+                entries = {f"[{at}]": each for at, each in enumerate(contents)}
             numbers |= {
                 path + step: each for step, each in entries.items() if type(each) in (int, float)
             }

@@ -191,17 +191,15 @@ class LazyProgram(Dataset[Any]):
             self.memory = None
             if self.seed is None:
                 self.numbers = None
-        if self.seed is not None and self._batches <= 10:
-            self._say_what_no_seed_decides()
+        self._say_what_no_seed_decides()
 
     def _say_what_no_seed_decides(self) -> None:
-        """Says what decides samples beside the seed, as seen in the first ten batches:
-        how much a worker has done before depends on the workers, and on a resume.
+        """Says what decides samples beside the seed, as seen before and after each of the first ten
+        batches: how much a worker has done before depends on the workers, and on a resume.
         """
-        numbers, counts = self.begin(), self.before().kept.counts
-        if self._batches == 1:
-            self._first_counts = counts
+        if self.seed is None or self._batches > 10:
             return
+        numbers, counts = self.begin(), self.before().kept.counts
         # these are not seeded: from which batch on would depend on the worker
         generators = find_generators(dataset=self.dataset, collate_fn=self.collate_fn)
         known = {id(each.generator) for each in numbers.own}
@@ -223,10 +221,12 @@ class LazyProgram(Dataset[Any]):
     # samples
 
     def __getitem__(self, ask: Ask) -> Any:
-        return self._make(ask)[0]
+        return self.__getitems__(ask)[0]
 
     def __getitems__(self, ask: Ask) -> Any:
-        return self._make(ask)
+        made = self._make(ask)
+        self._say_what_no_seed_decides()
+        return made
 
     def _make(self, ask: Ask) -> Any:
         """These samples, whose pictures wait; if that fails, their pictures do not."""

@@ -262,6 +262,12 @@ def test_what_the_samples_make_is_said_only_if_it_changes(files, workers, number
 
 
 @pytest.mark.parametrize("workers", [0, 1])
+def test_two_batches_are_enough_to_see_a_count(files, workers):
+    said = heard(MakesLater(files[:8]), 5, workers)
+    assert [each.partition(" ")[0] for each in said] == ["dataset.asked", "dataset.rng"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
 def test_what_no_seed_decides_is_said(files, workers):
     count, generator = heard(MakesLater(files), 5, workers)
     assert count.startswith("dataset.asked has changed with the first samples")
