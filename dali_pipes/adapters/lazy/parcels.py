@@ -197,7 +197,10 @@ def _raise_if_lost(iterator: Iterator[Any], error: Exception) -> None:
     if not isinstance(iterator, _MultiProcessingDataLoaderIter):
         return
     workers = [worker for worker in iterator._workers if worker.exitcode != 0]
-    wait([worker.sentinel for worker in workers], _LOST_WITHIN_S)
+    ended = wait([worker.sentinel for worker in workers], _LOST_WITHIN_S)
+    for worker in workers:
+        if worker.sentinel in ended:  # its last file is closed, a moment before it has an exit code
+            worker.join()
     if lost := [worker.pid for worker in workers if worker.exitcode]:
         pids = ", ".join(map(str, lost))
         raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from error
